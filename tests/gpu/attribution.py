@@ -52,7 +52,7 @@ def one(name: str, mode: str, growth: bool, batch: int, on_device: bool) -> dict
     with tempfile.TemporaryDirectory() as directory:
         callback = tb_memplugin.MemoryCallback(directory + "/run", trace_steps=TRACED)
         model.fit(data(name, batch, on_device), epochs=2, verbose=0, callbacks=[callback])
-        maps = callback._recording.tracer._maps
+        maps = callback._recording.sender.steps.windows._maps
         began = time.perf_counter()
         maps.read("GPU:0")
         read_seconds = time.perf_counter() - began

@@ -38,14 +38,14 @@ def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list[Any]:  # no
     through."""
     kept: list[Any] = []
     callback._recording.start()
-    tracer = callback._recording.tracer
-    work_through = tracer.work_through
+    sender = callback._recording.sender
+    analyze = sender.analyze
 
     def keep(traced: Any) -> object:
         kept[:] = [(traced, pathlib.Path(traced.profile).read_bytes())]
-        return work_through(traced)
+        return analyze(traced)
 
-    tracer.work_through = keep
+    sender.analyze = keep
     return kept
 
 

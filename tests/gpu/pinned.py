@@ -59,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         callback = tb_memplugin.MemoryCallback(f"{directory}/run")
         model.fit(data, verbose=0, callbacks=[callback])
-        dump = callback._recording.tracer._maps.read(PINNED)
+        dump = callback._recording.sender.steps.windows._maps.read(PINNED)
         callback.close()
         run = tb_memplugin.load(directory)["run"]
     print(list(run.notes))

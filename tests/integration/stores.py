@@ -21,8 +21,8 @@ from typing import Any, Literal, TypeAlias
 
 TRAINING = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
-from tb_memplugin.recorder.loop import output
-output.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
+from tb_memplugin.recorder.loop import run_file
+run_file.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
 model.compile("sgd", "mse")
 x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")

@@ -123,19 +123,25 @@ def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(
 
 
 GONE = """
-os.mkdir(place + "/gone"); os.chdir(place + "/gone")
+os.mkdir(place + "/gone")
+os.chdir(place + "/gone")
 first, second = record(place + "/first"), record(place + "/second")
 third, fourth = record(place + "/third"), record(place + "/fourth")
 os.rmdir(place + "/gone")
 first.close()
-try: tb_memplugin.MemoryRecorder(".")
-except tb_memplugin.RecordingError as error: refused = str(error)
-from tb_memplugin.recorder.loop import recording
+try:
+    tb_memplugin.MemoryRecorder(".")
+except tb_memplugin.RecordingError as error:
+    refused = str(error)
+from tb_memplugin.recorder.loop import session
+
 ended = []
-recording.end_foreign_calls = ended.append
-second._recording._sampler.host.close = None  # one recording that cannot close a file of its own
+session.end_foreign_calls = ended.append
+second._recording.sender.steps.sampler.host.close = (
+    None  # one recording that cannot close a file of its own
+)
 third._recording.layers.remove = None  # and one that cannot end
-recording._close_all()
+session._close_all()
 answer({"refused": refused, "ended": len(ended), "warnings": taken()})
 """
 

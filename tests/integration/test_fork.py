@@ -62,9 +62,9 @@ def look(read_end, write_end, how):
 def fork(how):
     background.wait()
     background._thread.due.clear()  # so that only a child could write meanwhile
-    before, window = run_files(), recorder._recording.tracer._window
+    before, window = run_files(), recorder._recording.sender.steps.windows._window
     directories = [os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])] + (
-        [window._directory.path] if window else []
+        [window.profiler._directory.path] if window else []
     )
     read_end, write_end = os.pipe()
     if how == "process":

@@ -15,7 +15,7 @@ MIB = 1 << 20
 TRAIN = """
 import numpy as np, tensorflow as tf, keras, time
 import tb_memplugin
-from tb_memplugin.recorder.tracing import schedule as step_ends
+from tb_memplugin.recorder.tracing import measurements as step_ends
 
 step_ends.SHARE = (
     4.0  # a measurement that a busy machine delays must not use up the budget of the whole run

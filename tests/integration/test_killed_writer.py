@@ -74,9 +74,9 @@ def test_a_writer_killed_at_random_moments_loses_nothing_it_had_flushed(
 def test_a_training_killed_in_the_middle_leaves_what_it_had_flushed(tmp_path: pathlib.Path) -> None:
     code = """
 import sys, keras, numpy as np, tb_memplugin
-import tb_memplugin.recorder.loop.recording as recording
+import tb_memplugin.recorder.loop.sender as sender
 import tb_memplugin.storage.write.rollups as rollups
-recording.FLUSH_SECONDS = rollups.ROLLUP_SECONDS = 0.2
+sender.FLUSH_SECONDS = rollups.ROLLUP_SECONDS = 0.2
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
 model.compile("sgd", "mse")
 

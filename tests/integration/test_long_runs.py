@@ -60,11 +60,11 @@ def test_samples_are_written_while_the_steps_are_too_fast_for_the_tick(
     tmp_path: pathlib.Path,
 ) -> None:
     code = f"""{STEPS}
-from tb_memplugin.recorder.loop import recording
-recording.FLUSH_SECONDS = 3600.0
+from tb_memplugin.recorder.loop import sender
+sender.FLUSH_SECONDS = 3600.0
 recorder = tb_memplugin.MemoryRecorder(sys.argv[1], overhead=0)
 train(recorder, 9000)
-waiting = recorder._recording._sampler.buffer
+waiting = recorder._recording.sender.steps.sampler.buffer
 deadline = time.monotonic() + 60
 while len(waiting._times) > 4096 and time.monotonic() < deadline:
     time.sleep(0.05)

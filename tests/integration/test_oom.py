@@ -81,7 +81,7 @@ FIRST_STEP = """
 os.environ.pop(
     "TF_BFC_MEMORY_DUMP", None
 )  # whatever TensorFlow would write, nothing of it is used here
-from tb_memplugin.recorder.failure.failed_allocations import DumpFiles
+from tb_memplugin.recorder.failure.dumps import DumpFiles
 
 DumpFiles.acquire = lambda self: None
 

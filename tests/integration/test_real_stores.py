@@ -348,11 +348,8 @@ def test_a_training_records_into_google_cloud_storage(tmp_path: pathlib.Path) ->
 REFUSED = """
 import time
 import keras, numpy as np, tb_memplugin
-from tb_memplugin.recorder.loop import recording
-
-recording.REMOTE_FLUSH_SECONDS = 2.0
-
-
+from tb_memplugin.recorder.loop import sender
+sender.REMOTE_FLUSH_SECONDS = 2.0
 class Pauses(keras.callbacks.Callback):
     last, longest = None, 0.0
 

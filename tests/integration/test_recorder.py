@@ -392,7 +392,8 @@ answer({"warnings": warnings, "profiles": profiles, "restored": whose == [None, 
 FAULTS = {
     "files": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter._opened = broken",
     "flush": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter.flush = broken",
-    "profiler start": "import tb_memplugin.recorder.tracing.tracer as m; m.ProfilerWindow = broken",
+    "profiler start": "import tb_memplugin.recorder.tracing.windows as m; "
+    "m.ProfilerWindow = broken",
     "profile": "import types, tb_memplugin.recorder.tracing.profiler as m; m.glob = "
     "types.SimpleNamespace(glob=broken)",
     "parsing": "import tb_memplugin.recorder.helper.process as m; m._Process.ask = broken",

@@ -12,8 +12,7 @@ MODEL = """
 import gc, os, sys, threading, time, weakref
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tb_memplugin.recorder.base import background
-from tb_memplugin.recorder.loop import recording
-
+from tb_memplugin.recorder.loop import sender
 original_call = keras.layers.Layer.__call__
 
 
@@ -47,7 +46,7 @@ def read(name, enough):
         runs = tb_memplugin.load(sys.argv[1])
     return runs[name]
 """
-NO_TICKS = "\nrecording.FLUSH_SECONDS = 3600.0\n"
+NO_TICKS = "\nsender.FLUSH_SECONDS = 3600.0\n"
 """Nothing is written because time passes."""
 
 

@@ -60,7 +60,7 @@ BUSY = """
 import os, sys, threading
 os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPP_MIN_LOG_LEVEL="3")
 import tensorflow as tf, tb_memplugin
-from tb_memplugin.recorder.loop import recording as lifetime
+from tb_memplugin.recorder.loop import session as lifetime
 from tb_memplugin.recorder.base import background
 kept = []
 for number in range(3):

@@ -4,6 +4,7 @@ recorder's jobs is queued or runs."""
 
 import collections
 import contextlib
+import functools
 import logging
 import os
 import queue
@@ -28,10 +29,10 @@ _LOOK_SECONDS = 0.25
 _CLOCKS = hasattr(time, "pthread_getcpuclockid")
 _WORKED_SECONDS = 0.01  # processor time by which the background thread has worked
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 
-def weakly(method: Callable[..., None]) -> Callable[..., None]:
+def weakly(method: Callable[..., object]) -> Callable[..., None]:
     """A function that calls the method while its object exists, so that a dropped recorder goes at
     once."""
     reference = weakref.WeakMethod(method)
@@ -87,12 +88,13 @@ class _Thread:
         self._clocks: dict[int, Callable[[], float]] = {}
         self._ending = False
 
-    def submit(self, job: Job) -> None:
-        """Queue a job; also in a finalizer."""
+    def submit(self, job: Callable[..., object], *arguments: Any) -> None:
+        """Queue a call; also in a finalizer."""
+        call = functools.partial(job, *arguments)
         if self.is_current():
-            self._next.append(job)
+            self._next.append(call)
             return
-        self._jobs.put(job)
+        self._jobs.put(call)
         # only one thread starts it
         if self._thread is None and self._first.acquire(blocking=False):
             self._thread = threading.Thread(target=self._run, name="tb_memplugin", daemon=True)

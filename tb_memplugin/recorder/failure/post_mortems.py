@@ -1,6 +1,7 @@
 """`OomWatch`: writes a post-mortem when a step runs out of memory. Costs nothing while no
 allocation fails."""
 
+import collections
 import dataclasses
 import itertools
 import sys
@@ -12,12 +13,8 @@ from typing import NamedTuple, TypeAlias
 from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
-from tb_memplugin.recorder.failure.failed_allocations import (
-    FailureMaps,
-    RaisedError,
-    causes,
-    dump_files,
-)
+from tb_memplugin.recorder.failure.dumps import FailureMaps, dump_files
+from tb_memplugin.recorder.failure.raised import RaisedError, causes
 from tb_memplugin.recorder.helper import NO_MODULE, Helper, OwnedMap, fact_of
 from tb_memplugin.recorder.watch import (
     LayerWatch,
@@ -41,8 +38,11 @@ class Place(NamedTuple):
     during: FailedDuring
 
 
-Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], OwnedMap | None]
-"""Finds the owners at the failure of a traced step, from device, map, request and facts of now."""
+Replay: TypeAlias = Callable[
+    [str, MemoryMap | None, Request, TraceFacts, BatchFacts | None], OwnedMap | None
+]
+"""Finds the owners at the failure of a traced step, from device, map, request, facts of now and the
+step's batch."""
 
 
 class OomWatch:
@@ -66,7 +66,10 @@ class OomWatch:
         self._numbers = map(str, itertools.count(1))  # the post-mortems' identifiers
         self._thread = threading.get_ident()  # the training's
         self._lock = threading.Lock()
-        self._raised: list[tuple[Oom, RaisedError]] = []  # post-mortems without their maps
+        # post-mortems without their maps
+        self._raised: collections.deque[tuple[Oom, RaisedError]] = collections.deque(
+            maxlen=MAX_RAISED
+        )
         self.fatal: Oom | None = None  # the failure that ended the program, once the session ends
 
     def look_back(self, since: float) -> None:
@@ -137,39 +140,25 @@ class OomWatch:
         try:
             facts, paths = self._watch.look(device, place.during == "building")
         except Exception as error:
-            notes.append(
-                f"Addresses of variables are unknown: reading them raised {type(error).__name__}."
-            )
+            kind = type(error).__name__
+            notes.append(f"Addresses of variables are unknown: reading them raised {kind}.")
             facts = self._helper.last_facts(device)
-        failed = batch_notes.failed
-        if (
-            request.compiled
-            and memory_map is not None
-            and failed is not None
-            and failed.size is None
-        ):
-            # A compiled step's inputs are in memory as its module begins.
-            variables = {one.end_address for one in facts.variables}
-            pairs = zip(
-                memory_map.address.tolist(), memory_map.requested_bytes.tolist(), strict=True
-            )
-            sizes = {size for address, size in pairs if size > 0 and address not in variables}
-            batch_notes.failed = dataclasses.replace(
-                failed, size=batch_in(sizes, failed.components)
-            )
-        owned = None if replay is None else replay(device, memory_map, request, facts)
+
+        given, batch_notes.failed = batch_notes.failed, None
+        if request.compiled and memory_map is not None:
+            given = _batch_in_memory(given, facts, memory_map)
+        owned = None if replay is None else replay(device, memory_map, request, facts, given)
+        batch = None if owned is None else owned.batch_size or self._watch.batch_size
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
             notes.append(
-                "Chunks are unknown: no memory map or dump was taken while the request waited "
-                "for memory."
+                "Chunks are unknown: no memory map or dump was taken while the request waited for "
+                "memory."
             )
         if request.trials:
             notes.append("No algorithm for the operation got the memory that it asked for.")
         elif requested is None and in_step:
-            requested = output_bytes(
-                request.op, None if owned is None else owned.batch_size or self._watch.batch_size
-            )
+            requested = output_bytes(request.op, batch)
         layer, line = _layer_and_line(raised, facts, paths, in_step)
         inside, tensors, _ = NO_MODULE if owned is None else owned.inside
         event = OomEvent(
@@ -190,29 +179,25 @@ class OomWatch:
             largest_tensors=() if owned is None else owned.largest_tensors,
             notes=tuple(notes),
         )
+
         if owned is None:
-            oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
+            oom = self._of_untraced_step(event, memory_map, facts, given)
         else:
-            batch = owned.batch_size or self._watch.batch_size
-            oom = post_mortem(
-                event, owned.map, batch, self._helper.needed_bytes(event, batch), owned.running
-            )
+            needed = self._helper.needed_bytes(event, batch)
+            oom = post_mortem(event, owned.map, batch, needed, owned.running)
             oom = dataclasses.replace(oom, requests=owned.requests)
         if not in_step:
             oom = dataclasses.replace(oom, batch_size=None)
-        batch_notes.failed = None
         self._write(oom, True)
-        self._raised = [
-            *self._raised[1 - MAX_RAISED :],
-            (dataclasses.replace(oom, map=None, ledger=(), requests=None), raised),
-        ]
+        kept = dataclasses.replace(oom, map=None, ledger=(), requests=None)
+        self._raised.append((kept, raised))
 
     def say_survived(self) -> None:
         """As the session ends, note which failures did not end the program: it caught their
         errors."""
         uncaught = list(causes(getattr(sys, "last_value", None), sys.exc_info()[1]))
-        raised, self._raised = self._raised, []
-        for oom, one in raised:
+        while self._raised:
+            oom, one = self._raised.popleft()
             if not one.is_among(uncaught):
                 self._write(dataclasses.replace(oom, status="survived"), False)
             else:
@@ -234,6 +219,19 @@ class OomWatch:
         return self._helper.post_mortem(
             event, memory_map, facts, layers, self._watch.batch_size, size
         )
+
+
+def _batch_in_memory(
+    given: BatchFacts | None, facts: TraceFacts, memory_map: MemoryMap
+) -> BatchFacts | None:
+    """The batch of a compiled step, whose inputs are in memory as its module begins, with its size
+    if that was unknown."""
+    if given is None or given.size is not None:
+        return given
+    variables = {one.end_address for one in facts.variables}
+    chunks = zip(memory_map.address.tolist(), memory_map.requested_bytes.tolist(), strict=True)
+    sizes = {size for address, size in chunks if size > 0 and address not in variables}
+    return dataclasses.replace(given, size=batch_in(sizes, given.components))
 
 
 def _layer_and_line(

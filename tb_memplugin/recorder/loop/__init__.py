@@ -6,5 +6,5 @@ go out to the run's event file, on the background thread. Also `memory_summary`,
 from tb_memplugin.recorder.loop.callback import MemoryCallback
 from tb_memplugin.recorder.loop.contents import memory_summary
 from tb_memplugin.recorder.loop.recorder import MemoryRecorder
-from tb_memplugin.recorder.loop.recording import is_recording
+from tb_memplugin.recorder.loop.session import is_recording
 from tb_memplugin.recorder.loop.summary_writer import SummaryWriter, recording_writer

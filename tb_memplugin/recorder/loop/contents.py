@@ -50,17 +50,21 @@ def memory_summary(
     for device in chosen:
         dump = maps.read(device.name)
         memory_map = None if dump is None else read_dump(dump, time.time())
-        facts, (current, peak) = (
-            window.facts(device.name, (), ()),
-            allocator.memory_info(device.name),
-        )
         pool = None if memory_map is None else pool_at(memory_map)
-        of_pool: tuple[int | None, int | None, int | None] = (None, None, None)
-        if pool is not None:
-            of_pool = pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes
-        sums = _categories(facts, memory_map, current), _layers(facts)
+        facts = window.facts(device.name, (), ())
+        current, peak = allocator.memory_info(device.name)
         contents.append(
-            DeviceContents(device.name, current, peak, device.capacity_bytes, *of_pool, *sums)
+            DeviceContents(
+                device.name,
+                current,
+                peak,
+                device.capacity_bytes,
+                pool_bytes=None if pool is None else pool.pool_bytes,
+                free_bytes=None if pool is None else pool.free_bytes,
+                largest_free_bytes=None if pool is None else pool.largest_free_bytes,
+                categories=_categories(facts, memory_map, current),
+                layers=_layers(facts),
+            )
         )
     names = tuple(str(getattr(one, "name", type(one).__name__)) for one in models)
     return MemorySummary(names, _last_step(models, optimizer), tuple(contents), tuple(notes))
@@ -80,27 +84,25 @@ def _categories(
     facts: TraceFacts, memory_map: MemoryMap | None, allocated: int
 ) -> tuple[CategorySum, ...]:
     """The categories from the top of the stack; they sum to the allocated bytes."""
-    sums: dict[tuple[Category, bool | None], int] = collections.Counter()
-    counts: dict[tuple[Category, bool | None], int] = collections.Counter()
-    owned: list[tuple[Category, bool | None, int | None, int]] = [
-        (
-            one.role,
-            one.trainable if one.role == "weights" else None,
-            one.start_address,
-            one.requested_bytes,
-        )
-        for one in facts.variables
-    ]
-    owned += [(one.category, None, one.address, one.requested_bytes) for one in facts.tensors]
-    for category, trainable, _, size in owned:
-        sums[category, trainable] += size
-        counts[category, trainable] += 1
+    chunks: dict[int, int] = {}
     if memory_map is not None:
         in_use = memory_map.state == IN_USE
-        chunks = dict(
-            zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True)
-        )
-        sums["rounding", None] = sum(chunks[at] - size for _, _, at, size in owned if at in chunks)
+        addresses, sizes = memory_map.address[in_use], memory_map.bytes[in_use]
+        chunks = dict(zip(addresses.tolist(), sizes.tolist(), strict=True))
+    sums: dict[tuple[Category, bool | None], int] = collections.Counter()
+    counts: dict[tuple[Category, bool | None], int] = collections.Counter()
+
+    def add(category: Category, trainable: bool | None, address: int | None, size: int) -> None:
+        sums[category, trainable] += size
+        counts[category, trainable] += 1
+        if address in chunks:
+            sums["rounding", None] += chunks[address] - size
+
+    for variable in facts.variables:
+        trainable = variable.trainable if variable.role == "weights" else None
+        add(variable.role, trainable, variable.start_address, variable.requested_bytes)
+    for tensor in facts.tensors:
+        add(tensor.category, None, tensor.address, tensor.requested_bytes)
     sums["unattributed", None] = allocated - sum(sums.values())
     order = sorted(sums, key=lambda key: stack_order(*key), reverse=True)
     return tuple(CategorySum(*key, sums[key], counts.get(key)) for key in order if sums[key])

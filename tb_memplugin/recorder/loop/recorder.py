@@ -7,7 +7,7 @@ from typing import Any
 
 from tb_memplugin.environment import without_own_frames
 from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, checked_settings
-from tb_memplugin.recorder.loop.recording import Recording
+from tb_memplugin.recorder.loop.session import Session
 from tb_memplugin.schema import Phase
 
 
@@ -77,7 +77,7 @@ class MemoryRecorder:
             scalars,
             batch_size,
         )
-        self._recording = Recording(settings)
+        self._recording = Session(settings)
         if model is not None:
             self.watch(model, optimizer)
 
@@ -129,14 +129,14 @@ class MemoryRecorder:
 
         In a run without training steps, number the batches. `batch_size` names the step's own."""
         self.begin_step(step, phase, batch_size)
-        self._recording.enter_step()
+        self._recording.failures.enter()
         try:
             yield
         except BaseException as error:
             without_own_frames(error.__traceback__)
             raise
         finally:
-            self._recording.leave_step()
+            self._recording.failures.leave()
             self.end_step()
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:

@@ -419,7 +419,7 @@ def test_a_traced_step_has_the_owners_of_its_own_trace(
     asked: list[Any] = []
 
     def replay(
-        device: str, memory_map: MemoryMap | None, request: Request, facts: TraceFacts
+        device: str, memory_map: MemoryMap | None, request: Request, facts: TraceFacts, batch: Any
     ) -> OwnedMap:
         asked.append(
             (device, None if memory_map is None else memory_map.in_use_bytes, request.op, facts)

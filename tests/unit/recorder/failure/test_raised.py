@@ -14,15 +14,11 @@ import tensorflow as tf
 from dump_cases import make_dump
 
 from tb_memplugin.importers import Request
-from tb_memplugin.recorder.failure import failed_allocations as module
 from tb_memplugin.recorder.failure import memory_request, raised_now
-from tb_memplugin.recorder.failure.failed_allocations import (
-    VARIABLE,
-    DumpFile,
-    DumpFiles,
-    RaisedErrors,
-)
+from tb_memplugin.recorder.failure import raised as module
+from tb_memplugin.recorder.failure.dumps import VARIABLE, DumpFile, DumpFiles
 from tb_memplugin.recorder.failure.post_mortems import fact_of
+from tb_memplugin.recorder.failure.raised import RaisedErrors
 from tb_memplugin.recorder.helper.recent_steps import is_forward
 from tb_memplugin.schema import GraphFacts, OpFact
 
@@ -299,23 +295,21 @@ def test_an_error_that_wraps_the_last_one_is_the_same_failure(raised: RaisedErro
 
 
 def test_the_session_with_the_running_or_latest_step_gets_it(raised: RaisedErrors) -> None:
-    sessions = [Session(False, 9.0), Session(True, 5.0), Session(), Session()]
+    sessions: list[Session] = []
     for number, expected in ((4, 1), (1, 0)):
+        for session in sessions:
+            session.closed = True
+        sessions = [Session(False, 9.0), Session(True, 5.0), Session(), Session()]
         for session in sessions[:number]:
             raised.add(session)
         fail(MESSAGE.replace("1024", str(number)))
         assert [bool(session.received) for session in sessions].index(True) == expected
-        for session in sessions:
-            session.closed = True
-            session.received.clear()
-        raised.update()
-        for session in sessions:
-            session.closed = False
     # AND of those without a step the last one
+    sessions[0].closed = True
     for session in sessions[2:]:
         raised.add(session)
     fail("failed to allocate memory")
-    assert [len(session.received) for session in sessions] == [0, 0, 0, 1]
+    assert [len(session.received) for session in sessions] == [1, 0, 0, 1]
 
 
 def test_a_session_is_opened_for_a_failure_that_has_none(raised: RaisedErrors) -> None:

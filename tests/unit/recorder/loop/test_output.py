@@ -1,6 +1,7 @@
 """What a session and a memory summary say: files that a fault stops alone, counters, and the
 contents of devices."""
 
+import collections
 import dataclasses
 import itertools
 import os
@@ -23,39 +24,44 @@ from tb_memplugin.recorder.base import Faults, Settings, checked_settings
 from tb_memplugin.recorder.devices import Device, SampleBuffer
 from tb_memplugin.recorder.devices import samples as sample_buffer
 from tb_memplugin.recorder.heap import Kept
-from tb_memplugin.recorder.loop import MemoryCallback, is_recording, memory_summary, output
+from tb_memplugin.recorder.loop import (
+    MemoryCallback,
+    counts,
+    is_recording,
+    memory_summary,
+    run_file,
+)
 from tb_memplugin.recorder.loop import contents as module
 from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers
-from tb_memplugin.recorder.loop.output import (
+from tb_memplugin.recorder.loop.counts import (
     DENSE_ROWS,
-    FILES,
-    RUN_TAG,
     CounterRows,
-    Output,
-    PeakScalars,
     ProgramCounts,
-    RemoteRecordFile,
     earlier_sessions,
 )
+from tb_memplugin.recorder.loop.run_file import FILES, RemoteRecordFile, RunFile
+from tb_memplugin.recorder.loop.scalars import RUN_TAG, PeakScalars
 from tb_memplugin.schema import MISSING, SAMPLES, TensorFact, TraceFacts, VariableFact
 from tb_memplugin.storage import join_samples
 from tb_memplugin.storage.write import RunWriter
 
-Make = Callable[..., Output]
+Make = Callable[..., RunFile]
 
 
 @pytest.fixture
 def make(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes outputs, opened or not, whose file is in `tmp_path`."""
 
-    def make(faults: Faults | None = None, scalars: bool = False, opens: bool = True) -> Output:
+    def make(faults: Faults | None = None, scalars: bool = False, opens: bool = True) -> RunFile:
         settings = cast(Settings, SimpleNamespace(scalars=scalars))
-        made = Output(settings, faults or Faults(), SampleBuffer(["GPU:0"]), CounterRows())
+        notes: collections.deque[str] = collections.deque()
+        given = faults or Faults()
+        made = RunFile(settings, given, notes, SampleBuffer(["GPU:0"]), CounterRows())
         if opens:
             made.open()
         return made
 
-    monkeypatch.setattr(output, "open_run_writer", lambda *_: RunWriter(tmp_path))
+    monkeypatch.setattr(run_file, "open_run_writer", lambda *_: RunWriter(tmp_path))
     return make
 
 
@@ -106,7 +112,7 @@ def test_without_a_file_nothing_is_written_and_nothing_fails(
     def refuse(*_: object) -> RunWriter:
         raise PermissionError("read-only")
 
-    def do_all(made: Output) -> None:
+    def do_all(made: RunFile) -> None:
         made.do(RunWriter.note, "x")
         for method in (RunWriter.flush, RunWriter.roll_up, RunWriter.end):
             made.do(method)
@@ -119,7 +125,7 @@ def test_without_a_file_nothing_is_written_and_nothing_fails(
     assert not faults.stopped(FILES)
     # AND the same holds for one that cannot be opened, which is tried once
     with monkeypatch.context() as patch:
-        patch.setattr(output, "open_run_writer", refuse)
+        patch.setattr(run_file, "open_run_writer", refuse)
         made.open()
     made.open()
     do_all(made)
@@ -148,20 +154,20 @@ def test_a_resting_file_is_closed_between_writes_until_it_is_woken(
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_fault_in_a_roll_up_stops_only_these(tmp_path, monkeypatch, fails) -> None:
     if fails:
-        monkeypatch.setattr(output, "summarize_session", lambda run: 1 // 0)
+        monkeypatch.setattr(run_file, "summarize_session", lambda run: 1 // 0)
     settings, faults = checked_settings(str(tmp_path), 0.005, None, None, False, ""), Faults()
-    made = Output(settings, faults, SampleBuffer(["GPU:0"]), CounterRows())
+    made = RunFile(settings, faults, collections.deque(), SampleBuffer(["GPU:0"]), CounterRows())
     made.open()
     made.do(RunWriter.samples, make_samples([1], [MIB]))
     made.do(RunWriter.roll_up)
     made.do(RunWriter.end)
     made.rest()
-    assert faults.stopped(output.ROLL_UPS) == fails and not faults.stopped(output.FILES)
+    assert faults.stopped(run_file.ROLL_UPS) == fails and not faults.stopped(run_file.FILES)
     assert tb_memplugin.load(tmp_path)["."].ended
     assert [one.ended for _, _, one in rollups_of(tmp_path)] == ([] if fails else [False, True])
 
 
-def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
+def sample(made: RunFile, step: int, peak: int, epoch: int = 0) -> None:
     figures = (peak // 2, peak, *[MISSING] * 6)
     made._samples.append(1000.0 + step, (step, 0, epoch, 300 * MIB, 7 * MIB, MISSING, *figures))
 
@@ -229,7 +235,7 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
     monkeypatch.setattr(made._samples, "take", fail)
     made.write_samples()
     made.write_samples()
-    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
+    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [run_file.KEPT]
     assert taken == [1]
     made.do(RunWriter.layer_table, make_table(7, unfrozen=True))
     made.do(RunWriter.flush)
@@ -242,7 +248,7 @@ def test_the_file_of_a_run_is_local_or_written_by_tensorflow(
 ) -> None:
     log_dir = f"ram://{tmp_path}/run" if remote else str(tmp_path / "run")
     settings = checked_settings(log_dir, 0.005, None, None, False, "worker_1")
-    writer = output.open_run_writer(settings)
+    writer = run_file.open_run_writer(settings)
     writer.close()
     directory = f"{log_dir}/memory/worker_1"
     (name,) = tf.io.gfile.listdir(directory)
@@ -406,8 +412,8 @@ def test_many_changes_cost_one_row_for_each_take() -> None:
 def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some(
     monkeypatch,
 ) -> None:
-    monkeypatch.setattr(output, "session_ends", {})
-    monkeypatch.setattr(output, "_numbers", itertools.count(1))
+    monkeypatch.setattr(counts, "session_ends", {})
+    monkeypatch.setattr(counts, "_numbers", itertools.count(1))
     first, second, third = (ProgramCounts(0.0) for _ in range(3))
     second.note_end({"CPU:0": 25}, {"CPU:0": 5})
     first.note_end({"CPU:0": 5}, {})
@@ -423,7 +429,7 @@ def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some
         ProgramCounts(0.0).note_end({"CPU:0": 1}, {})
     third.note_end({"CPU:0": 1}, {})
     numbers = [values[0][2] for values in earlier_sessions(1001)]
-    assert len(numbers) == output.MAX_SESSIONS and numbers == sorted(set(numbers))
+    assert len(numbers) == counts.MAX_SESSIONS and numbers == sorted(set(numbers))
     assert (numbers[0], numbers[-1]) == (1, 1000)
 
 
@@ -432,12 +438,12 @@ def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(
 ) -> None:
     looks: list[int] = []
     kept = [Kept("list", 2, 8)], [Kept("dict", 3, None)]
-    monkeypatch.setattr(output, "kept_objects", lambda: (looks.append(1), kept)[1])
-    counts = ProgramCounts(0.005)
-    counts.count(1, lambda: False)
+    monkeypatch.setattr(counts, "kept_objects", lambda: (looks.append(1), kept)[1])
+    counting = ProgramCounts(0.005)
+    counting.count(1, lambda: False)
     assert looks == []
-    counts.count(2, lambda: True)
-    found = rows_of(counts.rows)
+    counting.count(2, lambda: True)
+    found = rows_of(counting.rows)
     assert (2, "kept_arrays", "list", 2, 8) in found and (
         2,
         "kept_iterators",
@@ -446,8 +452,8 @@ def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(
         MISSING,
     ) in found
     ProgramCounts(0.0).count(1, lambda: True)
-    monkeypatch.setattr(output, "FREE_SECONDS", -1.0)
-    counts.count(3, lambda: True)
+    monkeypatch.setattr(counts, "FREE_SECONDS", -1.0)
+    counting.count(3, lambda: True)
     assert looks == [1]
 
 

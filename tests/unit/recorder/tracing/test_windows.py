@@ -15,22 +15,19 @@ from dump_cases import CHUNKS, make_dump
 
 from tb_memplugin.importers import summarize_dump
 from tb_memplugin.recorder.base import Due, Faults, checked_settings
-from tb_memplugin.recorder.devices import Device, PassedSteps
+from tb_memplugin.recorder.devices import Device, PassedSteps, Sample
 from tb_memplugin.recorder.devices import memory_maps as framework
 from tb_memplugin.recorder.helper import TRACING
-from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, profiler
-from tb_memplugin.recorder.tracing import schedule as step_ends
-from tb_memplugin.recorder.tracing import tracer as step_tracer
+from tb_memplugin.recorder.tracing import Windows, measurements, profiler
+from tb_memplugin.recorder.tracing import windows as module
+from tb_memplugin.recorder.tracing.measurements import READ_SECONDS, SHARE, Measurements
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, QuietLog
 from tb_memplugin.recorder.tracing.schedule import (
     EARLY_SECONDS,
     EARLY_SHARE,
-    LOOK_SECONDS,
-    MAX_WAITING,
-    SHARE,
     TraceSchedule,
 )
-from tb_memplugin.schema import PHASES, TraceFacts
+from tb_memplugin.schema import MISSING, PHASES, TraceFacts
 
 FACTS = TraceFacts(mode="xla")
 MIB = 1 << 20
@@ -110,7 +107,7 @@ class Window:
 
 
 class Tracer:
-    """A `StepTracer` with what it works on."""
+    """`Windows` with what it works on."""
 
     def __init__(
         self,
@@ -129,14 +126,7 @@ class Tracer:
         watch: Any = self.observer
         watch.replicated = False
         maps: Any = self.maps
-        self.tracer = StepTracer(settings, listed, watch, self.faults, maps)
-        self.tracer.helper.records = self.records  # type: ignore[method-assign]
-        self.analyzed: list[Any] = []
-
-    def records(self, traced: Any) -> Any:
-        self.analyzed.append(traced)
-        self.tracer.helper.cost_seconds += 1e-4
-        return []
+        self.tracer = Windows(settings, listed, watch, self.faults, maps)
 
     def step(
         self, number: int, compiles: bool = False, seconds: float = 1.0, peak: int = MIB
@@ -154,17 +144,17 @@ class Tracer:
     @property
     def room(self) -> int:
         """How many further profiles may wait."""
-        return self.tracer._room._value
+        return module.MAX_WAITING - len(self.tracer._waiting)
 
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("busy", False), ("fails", None), ("opened", 0)):
         monkeypatch.setattr(Window, name, value)
-    monkeypatch.setattr(step_tracer, "ProfilerWindow", Window)
-    monkeypatch.setattr(step_tracer, "note_running_fit", lambda: None)
-    monkeypatch.setattr(step_tracer, "resource_handle_bytes", lambda maps, device: 40)
-    monkeypatch.setattr(step_tracer.time, "perf_counter", lambda: Window.clock.now)
+    monkeypatch.setattr(module, "ProfilerWindow", Window)
+    monkeypatch.setattr(module, "note_running_fit", lambda: None)
+    monkeypatch.setattr(module, "resource_handle_bytes", lambda maps, device: 40)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: Window.clock.now)
 
 
 def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: pathlib.Path) -> None:
@@ -186,7 +176,7 @@ def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: path
     assert case.observer.calls == ["begin", "end GPU:0", "end GPU:1", "close"] * 2
     # AND a step is being traced from its beginning to its end
     assert not case.tracer.tracing
-    case.tracer.work_through(second)
+    case.tracer.release(second)
     assert not pathlib.Path(second.profile).exists()
     case.tracer.begin(2, "train")
     assert case.tracer.tracing and not case.tracer.compiled
@@ -233,7 +223,8 @@ def test_a_step_that_compiles_without_a_window_makes_the_next_one_traced(
 ) -> None:
     case = Tracer(tmp_path, overhead=1e-9)
     for number in range(2):
-        case.tracer.work_through(case.step(number, seconds=0.01))
+        case.step(number, seconds=0.01)
+        case.tracer.schedule.add_cost(1e-4)
     assert case.step(2, seconds=0.01) is None
     assert case.step(3, seconds=0.01, compiles=True) is None
     assert case.step(4) is not None
@@ -253,32 +244,31 @@ def test_without_devices_or_after_a_fault_nothing_is_traced(
 def test_while_profiles_of_many_bytes_wait_no_further_step_is_traced(
     tmp_path, monkeypatch, caplog
 ) -> None:
-    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(PROFILE))
+    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 2 * len(PROFILE))
     case = Tracer(tmp_path)
     waiting = [case.step(0), case.step(1, compiles=True)]
     assert None not in waiting
     # THEN it is left out at once and in silence
-    monkeypatch.setattr(step_tracer.background, "while_it_works", None)
+    monkeypatch.setattr(module.background, "while_it_works", None)
     assert case.step(2) is None and caplog.records == []
-    case.tracer.work_through(waiting[0])
+    case.tracer.release(waiting[0])
     assert case.step(3) is not None
-    assert case.analyzed == waiting[:1]
 
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_a_step_that_was_asked_for_waits_for_earlier_profiles(
     tmp_path, monkeypatch, caplog, in_time
 ) -> None:
-    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(PROFILE))
+    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 2 * len(PROFILE))
     case = Tracer(tmp_path, steps=[1, 2])
     waiting: list[Any] = []
 
     def while_it_works(done: Any) -> Any:
         if len(waiting) == 2 and in_time:  # meanwhile the first one is analyzed
-            case.tracer.work_through(waiting[0])
+            case.tracer.release(waiting[0])
         return done(0.0)
 
-    monkeypatch.setattr(step_tracer.background, "while_it_works", while_it_works)
+    monkeypatch.setattr(module.background, "while_it_works", while_it_works)
     for number in range(2):
         waiting.append(case.step(number))
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
@@ -298,7 +288,7 @@ def test_a_step_that_the_user_profiles_is_left_to_the_user(tmp_path, monkeypatch
     ]
     assert (
         case.observer.calls == ["begin", "end GPU:0", "close"] * 2
-        and case.room == step_tracer.MAX_WAITING
+        and case.room == module.MAX_WAITING
     )
     # AND a later one is traced
     monkeypatch.setattr(Window, "busy", False)
@@ -315,11 +305,11 @@ def test_a_window_that_gave_way_to_the_users_profiler_or_cannot_be_closed_has_no
     case = Tracer(tmp_path)
     monkeypatch.setattr(Window, "fails", fault)
     case.tracer.begin(0, "train")
-    case.tracer._window.gave_way = gave_way  # type: ignore[union-attr]
+    case.tracer._window.profiler.gave_way = gave_way  # type: ignore[union-attr]
     assert case.tracer.end(0, "train", 0.0, 1.0, MIB) is None
     assert (
         case.faults.stopped(TRACING) is isinstance(fault, RuntimeError)
-        and case.room == step_tracer.MAX_WAITING
+        and case.room == module.MAX_WAITING
     )
     assert not gave_way or case.observer.calls == ["begin", "end GPU:0", "close"]
 
@@ -432,7 +422,7 @@ def simulate(
             highest, passed = max(highest, peak(step)), passed + 1
             continue
         if passed:
-            schedule.step_done("train", highest, passed)
+            schedule.step_done("train", highest)
             highest = passed = 0
         if step == change_at:
             schedule.changed()
@@ -590,71 +580,48 @@ class Buffer:
         self.rows.append((row, device))
 
 
-def make(buffer: Any, overhead: float = 0.005, spend: Any = lambda seconds: None) -> StepEnds:
-    return StepEnds(ReadableMaps(), buffer, overhead, spend)  # type: ignore[arg-type]
+def make(buffer: Any, overhead: float = 0.005, spend: Any = lambda seconds: None) -> Measurements:
+    return Measurements(ReadableMaps(), buffer, overhead, spend, Faults())  # type: ignore[arg-type]
+
+
+def sampled(number: int, in_use: int = 1536) -> Sample:
+    return Sample(number, {"GPU:0": in_use}, {"GPU:0": in_use})
 
 
 def test_a_map_of_the_samples_moment_becomes_its_figures() -> None:
     buffer = Buffer()
-    ends = make(buffer)
-    dumps = ends.read()
+    made = make(buffer)
+    dumps = made.read().dumps
     assert dumps == {"GPU:0": DUMP}
-    ends.measure(7, {"GPU:0": 1536}, dumps, True)
+    made.fill(sampled(7), dumps)
     # AND those of another moment and unread ones are ignored
-    ends.measure(8, {"GPU:0": 1537}, {"GPU:0": DUMP})
-    ends.measure(9, {"GPU:0": 1536}, {"GPU:0": None})
+    made.fill(sampled(8, 1537), dumps)
+    made.fill(sampled(9), {"GPU:0": None})
     assert buffer.rows == [(7, "GPU:0")]
 
 
-def test_maps_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(step_ends.time, "perf_counter", lambda: now[0])
-    spent: list[float] = []
-    ends = make(Buffer(), spend=spent.append)
-    assert ends.due_in() == 0
-    ends.count(0.002)
-    assert spent == [0.002]
-    assert ends.due_in() == pytest.approx(0.002 / (SHARE * 0.005))
-    now[0] += 3
-    assert ends.due_in() < 0
-
-
-def test_without_maps_or_budget_or_while_many_maps_wait_none_is_due(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for clock in ("perf_counter", "thread_time"):
-        monkeypatch.setattr(step_ends.time, clock, lambda: 100.0)
-    ends = make(Buffer())
-    read = [ends.read() for _ in range(MAX_WAITING - 1)]
-    assert ends.due_in() == 0
-    read.append(ends.read())
-    assert ends.due_in() == LOOK_SECONDS
-    ends.measure(0, {"GPU:0": 1536}, read[0], True)
-    assert ends.due_in() == 0
-    assert make(Buffer(), overhead=0).due_in() == math.inf
-    buffer = Buffer()
-    buffer.devices = ("CPU:0",)  # type: ignore[assignment]
-    assert make(buffer).due_in() == math.inf
-
-
-def test_buffers_in_host_memory_are_read_as_the_budget_allows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [100.0]
-    spent: list[float] = []
-    monkeypatch.setattr(step_ends.time, "perf_counter", lambda: now[0])
+def test_measurements_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, spent = [100.0], list[float]()
+    monkeypatch.setattr(measurements.time, "perf_counter", lambda: now[0])
 
     def buffered() -> int:
         now[0] += 0.01
         return 7
 
-    monkeypatch.setattr(step_ends.data_pipelines, "buffered_bytes", buffered)
-    buffers = HostBuffers(ReadableMaps(), 0.005, spent.append)  # type: ignore[arg-type]
-    assert buffers.due_in() == 0
-    assert buffers.read() == (7, summarize_dump(DUMP).pool_bytes) and spent == [pytest.approx(0.01)]
-    assert buffers.due_in() == pytest.approx(0.01 / (SHARE * 0.005) - 0.01)
-    # Fast ones are not read more often than this.
-    fast = HostBuffers(ReadableMaps(), 100.0, spent.append)  # type: ignore[arg-type]
+    monkeypatch.setattr(measurements.data_pipelines, "buffered_bytes", buffered)
+    made = make(Buffer(), spend=spent.append)
+    assert made.due_in() == 0
+    assert made.read().host_buffers == (7, summarize_dump(DUMP).pool_bytes)
+    assert spent == [pytest.approx(0.01)]
+    assert made.due_in() == pytest.approx(0.01 / (SHARE * 0.005) - 0.01)
+    # Fast ones are not made more often than this.
+    fast = make(Buffer(), 100.0)
     fast.read()
-    assert fast.due_in() == pytest.approx(step_ends.HOST_SECONDS - 0.01)
-    assert HostBuffers(ReadableMaps(), 0, spent.append).due_in() == math.inf  # type: ignore[arg-type]
+    assert fast.due_in() == pytest.approx(READ_SECONDS - 0.01)
+    assert make(Buffer(), 0.0).due_in() == math.inf
+
+
+def test_a_fault_of_the_buffers_costs_only_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurements.data_pipelines, "buffered_bytes", lambda: 1 // 0)
+    read = make(Buffer()).read()
+    assert read.host_buffers[0] == MISSING and read.dumps == {"GPU:0": DUMP}

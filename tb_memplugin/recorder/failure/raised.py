@@ -1,21 +1,13 @@
-"""Failed allocations, as TensorFlow writes them to files and raises them: `RaisedErrors` sees them
-as their exceptions are made, wherever the program is then; `FailureMaps` finds the memory map, from
-TensorFlow's dump or reads during the wait. No other place sees all exceptions: a callback of Keras
-is not told that another one raised, and what the program catches reaches no hook of Python.
-
-TensorFlow reads ``TF_BFC_MEMORY_DUMP`` at each failure, so it can be set late. It writes a file
-when an allocation fails, retries for up to ten seconds, and writes another one when it gives up;
-also for failures that an op tolerates.
-"""
+"""Failed allocations as TensorFlow raises them: `RaisedErrors` sees them as their exceptions are
+made, wherever the program is then. No other place sees all exceptions: a callback of Keras is not
+told that another one raised, and what the program catches reaches no hook of Python."""
 
 import atexit
-import collections
 import contextlib
 import dataclasses
 import functools
 import itertools
 import logging
-import os
 import re
 import threading
 import time
@@ -23,204 +15,10 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tb_memplugin.allocator import would_fit
-from tb_memplugin.importers import Request, device_name, read_dump, read_message, read_proto_message
-from tb_memplugin.recorder.base import (
-    PrivateDirectory,
-    abandon_in_child,
-    background,
-    changes,
-    is_private,
-    remove_abandoned,
-)
-from tb_memplugin.recorder.devices import Device, MemoryMaps
-from tb_memplugin.recorder.devices import statistics as allocator
+from tb_memplugin.importers import Request, read_message, read_proto_message
+from tb_memplugin.recorder.base import abandon_in_child, background
+from tb_memplugin.recorder.failure.dumps import DumpFile, dump_files, given_up
 from tb_memplugin.recorder.heap import running_functions
-from tb_memplugin.schema import MemoryMap
-
-VARIABLE = "TF_BFC_MEMORY_DUMP"
-_NAME = re.compile(r"_(?P<allocator>.+)\.(?P<microseconds>\d{10,20})")
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class DumpFile:
-    """A memory dump: when it was written (seconds since the epoch), the allocator's name, and the
-    file's path."""
-
-    wall_time: float
-    allocator: str
-    path: str
-
-
-class DumpFiles:
-    """This process's memory dumps, in a private directory or at the user's own prefix.
-    `raised_errors` acquires and releases them, any thread may call the other methods."""
-
-    def __init__(self) -> None:
-        self._directory: PrivateDirectory | None = None
-        # when it was last changed without a dump in it, in nanoseconds since the epoch
-        self._made = 0
-
-    def acquire(self) -> None:
-        """Make TensorFlow write dumps, unless the user already does."""
-        before = os.environ.get(VARIABLE)
-        # A child process inherits the variable of its parent's recorder, but must not write to that
-        # directory.
-        if self._directory is None and (not before or is_private(before)):
-            remove_abandoned()
-            directory = PrivateDirectory("oom")
-            self._made = os.stat(directory.path).st_mtime_ns
-            os.environ[VARIABLE] = os.path.join(directory.path, "dump")
-            self._directory = directory
-
-    def release(self) -> None:
-        directory, self._directory = self._directory, None
-        if directory is not None:
-            if os.environ.get(VARIABLE, "").startswith(directory.path):
-                del os.environ[VARIABLE]
-            directory.remove()
-
-    _abandon = release
-
-    def since(self, wall_time: float) -> list[DumpFile]:
-        """Dumps written since a wall time, in order of time. Takes about a microsecond while there
-        never was one."""
-        prefix = os.environ.get(VARIABLE)
-        directory = self._directory
-        if not prefix or (
-            directory is not None and os.stat(directory.path).st_mtime_ns == self._made
-        ):
-            return []
-        place, name = os.path.split(prefix)
-        entries = [entry for entry in os.listdir(place or ".") if entry.startswith(name)]
-        return sorted(
-            DumpFile(
-                int(match["microseconds"]) / 1e6, match["allocator"], os.path.join(place, entry)
-            )
-            for entry in entries
-            if (match := _NAME.fullmatch(entry[len(name) :]))
-            and int(match["microseconds"]) / 1e6 >= wall_time
-        )
-
-    def remove_before(self, wall_time: float) -> None:
-        """Delete dumps from before a wall time in the private directory, not those at the user's
-        prefix."""
-        for dump in self.since(0.0) if self._directory is not None else ():
-            if dump.wall_time < wall_time:
-                with contextlib.suppress(OSError):
-                    os.remove(dump.path)
-
-
-WAIT_SECONDS = 9.9  # time after which TensorFlow gives up waiting for memory, and a little less
-_PAIR_SECONDS = 0.005
-
-
-def _given_up(dumps: Sequence[DumpFile]) -> Iterator[DumpFile]:
-    """The dumps of attempts after which TensorFlow gave up: the second one of two in a row, after a
-    wait."""
-    for one, next_one in itertools.pairwise(dumps):
-        waited = one.wall_time - dumps[0].wall_time >= WAIT_SECONDS
-        if waited and next_one.wall_time - one.wall_time < _PAIR_SECONDS:
-            yield next_one
-
-
-def final_dump(dumps: Sequence[DumpFile]) -> DumpFile:
-    """The dump of the attempt after which TensorFlow gave up. Of several threads that fail at once,
-    the first one to give up ends the step; of failures that TensorFlow tolerated before, the last
-    one counts."""
-    begin = dumps[-1].wall_time - WAIT_SECONDS
-    return next((one for one in _given_up(dumps) if one.wall_time > begin), dumps[-1])
-
-
-dump_files = DumpFiles()
-abandon_in_child(dump_files)
-
-
-POLL_SECONDS = 0.5
-MAX_MAPS = 8  # most maps that are kept of one step, the newest ones
-
-
-class FailureMaps:
-    """Dumps of the recorded devices, and memory maps of one step, read while its bytes in use do
-    not change. The background thread polls, the training's thread clears; any thread may call the
-    other methods."""
-
-    def __init__(self, devices: Sequence[Device], maps: MemoryMaps) -> None:
-        self._capacities = {device.name: device.capacity_bytes for device in devices}
-        self.devices = tuple(self._capacities)
-        self._readable = [name for name in self._capacities if maps.available(name)]
-        self._maps = maps
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the maps as a step begins or ends."""
-        self._levels: dict[str, int] = {}
-        self._kept: dict[str, collections.deque[tuple[float, bytes]]] = {
-            device: collections.deque(maxlen=MAX_MAPS) for device in self._readable
-        }
-
-    def poll(self) -> None:
-        """Read the maps of a step that is open for a while, if its bytes in use are those of the
-        last poll."""
-        changes.note()  # now: what is read must be cleared as the step ends
-        levels, kept = self._levels, self._kept  # of this step: `clear` replaces them
-        for device in self._readable:
-            level = allocator.memory_info(device)[0]
-            if levels.get(device) == -level:  # its map was read
-                continue
-            is_still = levels.get(device) == level
-            dump = self._maps.read(device) if is_still else None
-            if dump is not None:
-                kept[device].append((time.time(), dump))
-            levels[device] = level if dump is None else -level
-
-    def dumps(self, since: float, allocator: str | None = None) -> list[DumpFile]:
-        """Dumps of recorded devices since a wall time, in order of time; optionally of one
-        allocator."""
-        found = dump_files.since(since)
-        return [
-            one
-            for one in found
-            if allocator in (None, one.allocator) and self.device_of(one) is not None
-        ]
-
-    def device_of(self, dump: DumpFile) -> str | None:
-        """The recorded device of the allocator that wrote the dump, None for any other."""
-        name = device_name(dump.allocator)
-        return name if name in self._capacities else None
-
-    def at_failure(
-        self, device: str, requested: int | None, dumps: list[DumpFile]
-    ) -> MemoryMap | None:
-        """The map that TensorFlow wrote as it gave up, or else one that was read while it waited.
-
-        Other ops may still free a chunk during the wait, so TensorFlow's dump is the more exact
-        one. Without it, the step may have several maps: some from before the request and some from
-        after it, when the step's chunks are free already. The newest one in which the request does
-        not fit is taken, or the fullest for an unknown size."""
-        written = self.read(final_dump(dumps), device) if dumps else None
-        if written is not None and (requested is None or would_fit(written, requested) is False):
-            return written
-        capacity, kept = self._capacities.get(device), reversed(self._kept.get(device, ()))
-        maps = [read_dump(data, wall_time, capacity) for wall_time, data in kept]
-        if requested is None:
-            return max(maps, key=lambda one: one.in_use_bytes or 0, default=None)
-        return next((one for one in maps if would_fit(one, requested) is False), written)
-
-    def read(self, dump: DumpFile, device: str) -> MemoryMap | None:
-        """Read a dump of a device, waiting until TensorFlow has written it; None if it stays empty
-        or was deleted."""
-        for _ in range(20):
-            try:
-                with open(dump.path, "rb") as file:
-                    data = file.read()
-            except FileNotFoundError:
-                return None
-            if data:  # TensorFlow writes the file in one go after opening it
-                return read_dump(data, dump.wall_time, self._capacities.get(device))
-            time.sleep(0.01)
-        return None
-
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -267,7 +65,7 @@ def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Requ
     if tuned is not None:
         return Request(op=tuned["op"], trials=True)
     just_now = time.time() - dumps[-1].wall_time < _RAISED_SECONDS
-    if just_now and (_PROTO_FAILED in message or any(one is dumps[-1] for one in _given_up(dumps))):
+    if just_now and (_PROTO_FAILED in message or any(one is dumps[-1] for one in given_up(dumps))):
         return read_proto_message(message)
     return None
 
@@ -337,7 +135,8 @@ class RaisedErrors:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._receivers: list[weakref.ref[Any]] = []
+        self._numbers = itertools.count()
+        self._receivers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._kept: Any = None
         self._opener: Callable[[], None] | None = None
         self._original: Any = None  # the constructor, and what stands in for it
@@ -351,17 +150,16 @@ class RaisedErrors:
 
     def add(self, receiver: Any) -> None:
         """See failures for a session until it is closed or dropped; end the one that was kept."""
-        with self._lock:
-            self._receivers.append(weakref.ref(receiver))
+        self._receivers[next(self._numbers)] = receiver
         self.keep(None)
         self.update()
 
-    def keep(self, receiver: Any) -> None:
+    def keep(self, session: Any) -> None:
         """Keep a session that the program has dropped until the next one is added or dropped."""
         with self._lock:
-            kept, self._kept = self._kept, receiver
+            kept, self._kept = self._kept, session
         try:
-            if _is_open(kept):
+            if kept is not None and not kept.closed:
                 kept.close_without_waiting()
         except Exception:
             logger.debug("a dropped session could not be ended", exc_info=True)
@@ -375,8 +173,7 @@ class RaisedErrors:
     def update(self) -> None:
         try:
             with self._lock:
-                self._receivers = [one for one in self._receivers if _is_open(one())]
-                wanted = bool(self._receivers) or self._opener is not None
+                wanted = self._opener is not None or bool(self._open_receivers())
                 if wanted and not self._active:
                     self._install()
                 elif not wanted and self._active:
@@ -415,7 +212,8 @@ class RaisedErrors:
         """Forget the parent's sessions in a forked child; the wrapper does nothing until there is
         one."""
         self._lock = threading.RLock()
-        self._receivers, self._opener, self._kept, self._active = [], None, None, False
+        self._receivers.clear()
+        self._opener, self._kept, self._active = None, None, False
 
     def _see(self, error: BaseException) -> None:
         import tensorflow as tf
@@ -461,12 +259,7 @@ class RaisedErrors:
             self._local.busy = before
 
     def _open_receivers(self) -> list[Any]:
-        with self._lock:
-            return [found for one in self._receivers if _is_open(found := one())]
-
-
-def _is_open(receiver: Any) -> bool:
-    return receiver is not None and not receiver.closed
+        return [one for one in list(self._receivers.values()) if not one.closed]
 
 
 raised_errors = RaisedErrors()

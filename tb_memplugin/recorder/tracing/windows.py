@@ -1,21 +1,19 @@
-"""`StepTracer`: opens a profiler window for each step that the schedule selects, and has its
-profile analyzed."""
+"""`Windows`: opens a profiler window for each step that the schedule selects, and has the profiles
+that wait for their analysis."""
 
 import os
-import threading
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tb_memplugin.recorder.base import Due, Faults, Settings, background
 from tb_memplugin.recorder.devices import Device, MemoryMaps, PassedSteps, resource_handle_bytes
 from tb_memplugin.recorder.helper import TRACING, Dumps, Helper, TracedStep
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
-from tb_memplugin.recorder.tracing.schedule import TraceSchedule
+from tb_memplugin.recorder.tracing.schedule import TraceSchedule, Wish
 from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, note_running_fit
 from tb_memplugin.schema import Phase, TraceFacts, is_cpu
-from tb_memplugin.storage.write import PackedRecord
 
-PROFILES = "keeping raw profiles"
 MAX_WAITING = 16
 MAX_WAITING_BYTES = 32 << 20
 """Most profiles that wait for analysis, and their bytes. While as many or more wait, no step is
@@ -23,9 +21,18 @@ traced; explicitly requested steps wait."""
 RECENT_SHARE = 0.2  # weight of the last step in the mean time of untraced steps
 
 
-class StepTracer:
-    """The training's thread opens and closes windows, the background thread has them analyzed in
-    order: it calls `work_through`, the training's thread all other methods."""
+class _Window(NamedTuple):
+    """An open window: the maps at its start, and how long it took to open."""
+
+    profiler: ProfilerWindow
+    start: Dumps
+    only_learn: bool
+    opening_seconds: float
+
+
+class Windows:
+    """For the training's thread, except `release`, which the background thread calls when a profile
+    was analyzed."""
 
     def __init__(
         self,
@@ -36,33 +43,27 @@ class StepTracer:
         maps: MemoryMaps,
     ) -> None:
         self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
-        self._only_requested = False
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
         self._watch = watch
         self._faults = faults
         self._maps = maps
-        self._window: ProfilerWindow | None = None
-        self._start: Dumps = {}
+        self._window: _Window | None = None
         self._before_data: Dumps | None = None
         self._phases_with_data: set[Phase] = set()
         self._untraced_seconds: dict[Phase, float] = {}
         self._began = time.perf_counter()
         self._last_began = self._began  # of the last step that ended
-        self._only_learn = False
-        self._opening_seconds = 0.0
-        self._room = threading.Semaphore(MAX_WAITING)
+        self._traces_before = 0
         self._waiting: dict[str, tuple[ProfilerWindow, int]] = {}
         """Path of each profile that waits, to its window and bytes."""
-        self._traces_before = 0
         handle_bytes = {
             device: faults.run(OBSERVING, resource_handle_bytes, maps, device)
             for device in self._devices
             if is_cpu(device) and maps.available(device) and settings.traces
         }
-        self.helper = Helper(
-            {device.name: device.capacity_bytes for device in devices}, handle_bytes, faults
-        )
+        capacities = {device.name: device.capacity_bytes for device in devices}
+        self.helper = Helper(capacities, handle_bytes, faults)
 
     @property
     def _elapsed(self) -> float:
@@ -113,38 +114,34 @@ class StepTracer:
         mean = passed.seconds / passed.steps
         before = self._untraced_seconds.get(phase, mean)
         self._untraced_seconds[phase] = mean + (1 - RECENT_SHARE) ** passed.steps * (before - mean)
-        self.schedule.step_done(phase, passed.peak_bytes, passed.steps)
+        self.schedule.step_done(phase, passed.peak_bytes)
 
     def begin(self, step: int, phase: Phase) -> None:
         self._traces_before = self._watch.traces
         if not self._devices or self._faults.stopped(TRACING):
             return
-        elapsed = self._elapsed
-        wish = self.schedule.wants(phase, step, elapsed)
-        if (
-            wish is not None
-            and not self._only_requested
-            and (self._settings.in_cluster or self._watch.replicated)
-        ):
+        wish = self.schedule.wants(phase, step, self._elapsed)
+        if wish is not None and self.schedule.learns and self._is_replicated():
             self._trace_only_requested()
-            wish = self.schedule.wants(phase, step, elapsed)
+            wish = self.schedule.wants(phase, step, self._elapsed)
         if wish is None:
             return
         requested = self._settings.trace_steps is not None
-        if requested and not background.while_it_works(self._finds_room):
+        if requested and not background.while_it_works(self._has_room):
             self._faults.warn(f"step {step} was not traced: earlier profiles took too long")
-        elif requested or self._finds_room(0.0):
-            self._only_learn = wish == "learn"
-            self._faults.run(TRACING, self._open)
-            if self._window is None:
-                self._room.release()
+        elif requested or self._has_room(0.0):
+            self._faults.run(TRACING, self._open, wish)
 
-    def _finds_room(self, seconds: float) -> bool:
-        """Take the place of one more profile, if there is one within so many seconds."""
-        if sum(size for _, size in list(self._waiting.values())) >= MAX_WAITING_BYTES:
-            time.sleep(seconds)
-            return False
-        return self._room.acquire(timeout=seconds)
+    def _has_room(self, seconds: float) -> bool:
+        """Whether one more profile may wait; sleep for so many seconds if not."""
+        sizes = [size for _, size in list(self._waiting.values())]
+        if len(sizes) < MAX_WAITING and sum(sizes) < MAX_WAITING_BYTES:
+            return True
+        time.sleep(seconds)
+        return False
+
+    def _is_replicated(self) -> bool:
+        return self._settings.in_cluster or self._watch.replicated
 
     def _trace_only_requested(self) -> None:
         """Beside other replicas every trace is a risk: make none that was not asked for.
@@ -153,7 +150,6 @@ class StepTracer:
         A collective operation may end on another thread than it began on, and TensorFlow 2.21 joins
         both events through a pointer to an event that it has copied and freed meanwhile
         (`SplitEventTracker` in traceme_recorder.cc)."""
-        self._only_requested = True
         self.schedule.only_requested()
         if self._settings.trace_steps is None:
             self._faults.warn(
@@ -161,17 +157,18 @@ class StepTracer:
                 "train together. trace_steps=[10, 100] traces these steps all the same"
             )
 
-    def _open(self) -> None:
+    def _open(self, wish: Wish) -> None:
         began = time.perf_counter()
+        self._faults.run(OBSERVING, self._watch.begin_window, self._last_began)
         try:
-            self._faults.run(OBSERVING, self._watch.begin_window, self._last_began)
-            self._window = ProfilerWindow()
-            # Read just after the profiler starts and just before it stops, so that no event between
-            # them is missed.
-            self._start = self._read_maps()
-            self._opening_seconds = time.perf_counter() - began
+            profiler = ProfilerWindow()
         except ProfilerBusyError:
             self._leave_to_user()
+            return
+        # Read just after the profiler starts and just before it stops, so that no event between
+        # them is missed.
+        start = self._read_maps()
+        self._window = _Window(profiler, start, wish == "learn", time.perf_counter() - began)
 
     def _leave_to_user(self) -> None:
         """Give up a window: the user profiles this step. Later steps are traced again."""
@@ -189,9 +186,8 @@ class StepTracer:
         """Close the window, if one is open, and return the traced step, which took `seconds`."""
         window, self._window = self._window, None
         self._last_began = time.perf_counter() - seconds
-        if window is not None and window.gave_way:
+        if window is not None and window.profiler.gave_way:
             self._leave_to_user()
-            self._room.release()
             window = None
         if window is None:
             if self.compiled:
@@ -199,79 +195,52 @@ class StepTracer:
             else:
                 self.passed(phase, PassedSteps(1, seconds, peak_bytes))
             return None
+
         began = time.perf_counter()
-        start, end = self._start, self._read_maps()
-        profile = None
-        # not a part: an open window must be closed even if the background thread stopped tracing
-        # meanwhile
-        try:
-            profile = window.stop()
-        except ProfilerBusyError:  # it gave way just now
-            self._leave_to_user()
-        except Exception as error:
-            self._faults.stop(TRACING, error)
-        end_window = self._watch.end_window
+        maps = self._read_maps()
+        profile = self._stop(window.profiler)
         facts = {
-            device: self._faults.run(OBSERVING, end_window, device) or TraceFacts()
+            device: self._faults.run(OBSERVING, self._watch.end_window, device) or TraceFacts()
             for device in self._devices
         }
         self._watch.close_window()
         for one in facts.values():
             self._faults.run(TRACING, self.helper.prepare, one.graphs)
-        cost = self._opening_seconds + time.perf_counter() - began
-        if self._only_learn:
+        cost = window.opening_seconds + time.perf_counter() - began
+        if window.only_learn:
             self.schedule.compiled(phase)
             self.schedule.add_cost(cost)
         else:
             slower = max(0.0, seconds - self._untraced_seconds.get(phase, seconds))
             self.schedule.traced(phase, peak_bytes, cost + slower)
         if profile is None:
-            self._room.release()
             return None
-        observed = not self._faults.stopped(OBSERVING)
-        self._waiting[profile] = window, os.path.getsize(profile)
+        self._waiting[profile] = window.profiler, os.path.getsize(profile)
         return TracedStep(
             step,
             phase,
             wall_time,
             profile,
             facts,
-            start,
-            end,
-            self._only_learn,
+            window.start,
+            maps,
+            window.only_learn,
             self.compiled,
-            observed,
+            observed=not self._faults.stopped(OBSERVING),
         )
 
-    # --- on the background thread
-
-    def work_through(self, traced: TracedStep) -> list[PackedRecord]:
-        """The step's records. What their analysis costs counts as overhead; never raises."""
-        before = self.helper.cost_seconds
+    def _stop(self, profiler: ProfilerWindow) -> str | None:
+        # not a part: an open window must be closed even if the background thread stopped tracing
+        # meanwhile
         try:
-            records = self._faults.run_step(TRACING, traced.step, self.helper.records, traced) or []
-            if traced.phase == "train":
-                sizes = (facts.batch.size for facts in traced.facts.values())
-                self._watch.batch_size = next(sizes, None) or self._watch.batch_size
-            if self._settings.keep_profile and not traced.only_learn:
-                self._faults.run(PROFILES, self._keep_profile, traced)
-            return records
-        finally:
-            self.schedule.add_cost(self.helper.cost_seconds - before)
-            window, _ = self._waiting.pop(traced.profile)
-            window.remove()
-            self._room.release()
+            return profiler.stop()
+        except ProfilerBusyError:  # it gave way just now
+            self._leave_to_user()
+        except Exception as error:
+            self._faults.stop(TRACING, error)
+        return None
 
-    def _keep_profile(self, traced: TracedStep) -> None:
-        """Write the profile into the run, for TensorBoard's profiler tab."""
-        import tensorflow as tf
-
-        # The usual file name contains this machine's name.
-        step = f"memory_{traced.phase}_step_{traced.step:08d}"
-        directory = os.path.join(self._settings.log_dir, "plugins", "profile", step)
-        tf.io.gfile.makedirs(directory)
-        with (
-            open(traced.profile, "rb") as profile,
-            tf.io.gfile.GFile(f"{directory}/memory.xplane.pb", "wb") as file,
-        ):
-            file.write(profile.read())
+    def release(self, traced: TracedStep) -> None:
+        """Remove the profile of a step that was analyzed."""
+        profiler, _ = self._waiting.pop(traced.profile)
+        profiler.remove()
