@@ -52,10 +52,8 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
     created = "log directory; created if missing (default: %(default)s)"
-    parser.add_argument("--logdir", metavar="LOGDIR", default=LOGDIR, help=created)
-    parser.add_argument(
-        "--run", metavar="NAME", help="name of the run (default: from the first file's name)"
-    )
+    parser.option("--logdir LOGDIR", created, default=LOGDIR)
+    parser.option("--run NAME", "name of the run (default: from the first file's name)")
     parser.set_defaults(command=_import)
 
 

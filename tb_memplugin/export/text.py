@@ -67,7 +67,6 @@ from tb_memplugin.schema import (
     with_layers_of,
 )
 
-FORMAT = 1  # version of the object, raised when the meaning of a field changes
 MAX_ROWS = 15  # printed rows of a long table; the others are summed in one row
 MAX_NAME_CHARACTERS = 60
 MAX_MODELS = 3  # most models of different workers whose layers are listed
