@@ -113,22 +113,14 @@ def describe_run(
     facts = {one.device: one for one in device_facts(run) if selection.device in (None, one.device)}
     layer_tables = with_layers_of(run, by_worker or {}, selection.device).layer_tables
     table = table_at(layer_tables, selection.step)
-    compared = None
-    if selection.device is None:
-        compared = describe_devices(workers, selection.phase or main_phase(run))
-
-    def by_device(describe: Callable[[str], Any]) -> dict[str, Any]:
-        return {device: describe(device) for device in facts}
-
-    def largest(device: str) -> Any:
-        return as_json(largest_layer(run, device, selection.phase or device_phase(run, device)))
-
-    figures = "capacity_bytes", "peak_bytes", "peak_step"
+    phase, figures = selection.phase, ("capacity_bytes", "peak_bytes", "peak_step")
     return {
         "sessions": len(run.sessions),
         **values_of(steps, "steps", "first_step", "last_step"),
-        "devices": by_device(lambda device: values_of(facts[device], *figures)),
-        "compared": compared,
+        "devices": {device: values_of(one, *figures) for device, one in facts.items()},
+        "compared": describe_devices(workers, phase or main_phase(run))
+        if selection.device is None
+        else None,
         "layers": as_json(table.layers if table is not None else ()),
         "activations": describe_activations(run.activations),
         "snapshots": [describe_snapshot(one) for one in run.snapshots if selection.includes(one)],
@@ -137,12 +129,13 @@ def describe_run(
             for oom in run.ooms
             if selection.includes(oom)
         ],
-        "pool": by_device(lambda device: as_json(pool_history(run, device))),
-        "demand": by_device(lambda device: describe_demand(peak_demand(run, device))),
-        "answers": by_device(
-            lambda device: describe_answers(run, device, selection.phase, by_worker)
-        ),
-        "largest_layer": by_device(largest),
+        "pool": {device: as_json(pool_history(run, device)) for device in facts},
+        "demand": {device: describe_demand(peak_demand(run, device)) for device in facts},
+        "answers": {device: describe_answers(run, device, phase, by_worker) for device in facts},
+        "largest_layer": {
+            device: as_json(largest_layer(run, device, phase or device_phase(run, device)))
+            for device in facts
+        },
         "host_memory": {
             worker: describe_host(summary) for worker, summary in host_summaries(workers).items()
         },
