@@ -86,8 +86,8 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
         writer = RunWriter(os.path.join(logdir, name), producer="import")
         for snapshot in collected.snapshots:
             writer.traced(snapshot)
-        for one in collected.timelines:
-            writer.traced(one)
+        for timeline in collected.timelines:
+            writer.traced(timeline)
         for oom in ooms:
             writer.oom(oom)
         writer.close()
@@ -153,11 +153,9 @@ def _post_mortems(collected: _Collected) -> list[Oom]:
     """One for each failure; a dump and a log with the same chunks are one failure."""
     dumps: list[MemoryMap] = []
     for dump in sorted(collected.dumps, key=lambda dump: (dump.device, dump.wall_time)):
-        if (
-            dumps
-            and dumps[-1].device == dump.device
-            and dump.wall_time - dumps[-1].wall_time < SAME_FAILURE_SECONDS
-        ):
+        before = dumps[-1] if dumps else dump
+        seconds = dump.wall_time - before.wall_time
+        if dumps and before.device == dump.device and seconds < SAME_FAILURE_SECONDS:
             dumps.pop()
         dumps.append(dump)
     ooms: list[Oom] = []

@@ -406,20 +406,17 @@ def _layers_of_workers(
     run: Run, selection: Selection, by_worker: Mapping[str, Run]
 ) -> Iterator[str]:
     """The layers of the selected device's worker, or of all workers, each model once."""
-    tables = {
-        "": table_at(with_layers_of(run, by_worker, selection.device).layer_tables, selection.step)
-    }
+    workers = {"": with_layers_of(run, by_worker, selection.device)}
     if selection.device is None and len(by_worker) > 1:
-        tables = {
-            worker: table_at(own.layer_tables, selection.step) for worker, own in by_worker.items()
-        }
+        workers = dict(by_worker)
     models: dict[tuple[Layer, ...], tuple[LayerTable, list[str]]] = {}
-    for worker, table in tables.items():
+    for worker, own in workers.items():
+        table = table_at(own.layer_tables, selection.step)
         if table is not None:
             models.setdefault(table.layers, (table, []))[1].append(worker)
-    for table, workers in list(models.values())[:MAX_MODELS]:
-        others = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
-        yield (f"{shown_name(workers[0])}{others}: " if len(models) > 1 else "") + _layers(table)
+    for table, (first, *others) in list(models.values())[:MAX_MODELS]:
+        more = f" and {len(others)} more" if others else ""
+        yield (f"{shown_name(first)}{more}: " if len(models) > 1 else "") + _layers(table)
     if len(models) > MAX_MODELS:
         yield f"{len(models) - MAX_MODELS} more models: choose a worker's device with --device"
 
