@@ -96,12 +96,8 @@ class MemorySummary:
         return f"<{type(self).__name__} {devices or 'no device'}>"
 
     def _repr_html_(self) -> str:
-        return "".join(
-            [
-                *self._parts(html_text, html_table),
-                *(html_text(f"Note: {note}") for note in self.notes),
-            ]
-        )
+        notes = (html_text(f"Note: {note}") for note in self.notes)
+        return "".join([*self._parts(html_text, html_table), *notes])
 
     def _parts(self, text: Callable[[str], str], table: Callable[..., str]) -> Iterator[str]:
         named = first_of([*map(clean, self.models)]) or "(none found)"
@@ -110,19 +106,19 @@ class MemorySummary:
         yield text(f"Memory of {noun} {named}{when}")
         for device in self.devices:
             yield text(_head(device))
-            names = [
-                _KINDS[one.trainable] + one.category.replace("_", " ") for one in device.categories
+            categories = [
+                (
+                    _KINDS[one.trainable] + one.category.replace("_", " "),
+                    format_bytes(one.bytes),
+                    str(one.tensors or ""),
+                )
+                for one in device.categories
             ]
-            sizes = [(format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
-            categories = [(name, *size) for name, size in zip(names, sizes, strict=True)]
             allocated = ("allocated", format_bytes(device.allocated_bytes), "")
             yield table(("category", "size", "tensors"), [*categories, allocated])
-            layers = [
-                (one.layer, one.weight_bytes, one.other_bytes) for one in device.layers[:LAYERS]
-            ]
             rows = [
-                (clean(layer), format_bytes(weights), format_bytes(other))
-                for layer, weights, other in layers
+                (clean(one.layer), format_bytes(one.weight_bytes), format_bytes(one.other_bytes))
+                for one in device.layers[:LAYERS]
             ]
             yield table(("largest layers", "weights", "optimizer and other state"), rows)
 
@@ -133,11 +129,6 @@ def _head(device: DeviceContents) -> str:
     head = f"{device.device}: {allocated}, peak {format_bytes(device.peak_bytes)}"
     if device.pool_bytes is None:
         return head
-    reserved, free = format_bytes(device.pool_bytes), format_bytes(device.free_bytes)
-    return (
-        f"{head}\n{reserved} reserved, {free} free, "
-        "largest "
-        "free "
-        "chunk "
-        f"{format_bytes(device.largest_free_bytes)}"
-    )
+    sizes = device.pool_bytes, device.free_bytes, device.largest_free_bytes
+    reserved, free, largest = map(format_bytes, sizes)
+    return f"{head}\n{reserved} reserved, {free} free, largest free chunk {largest}"

@@ -66,12 +66,7 @@ SCENARIO = Scenario(
         Advice(
             words=["“Out of memory? Reduce the batch size.”"],
             verdict="true",
-            because="Activations shrink in proportion to the "
-            "batch. "
-            "Weights "
-            "and "
-            "optimizer "
-            "state "
+            because="Activations shrink in proportion to the batch. Weights and optimizer state "
             "stay.",
             comparisons=[
                 Comparison(

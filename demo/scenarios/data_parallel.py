@@ -199,14 +199,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“The model is too large for one GPU: train it on two with MirroredStrategy.”"],
             verdict="not true",
-            because="Every replica holds all weights, gradients and "
-            "slots. "
-            "Only "
-            "the "
-            "batch, "
-            "and "
-            "with "
-            "it the activations, is divided.",
+            because="Every replica holds all weights, gradients and slots. Only the batch, and "
+            "with it the activations, is divided.",
             comparisons=[
                 compared_with("mirrored", "`MirroredStrategy`"),
                 compared_with("two_processes", "`MultiWorkerMirroredStrategy`"),

@@ -85,14 +85,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use `tf.function`: eager mode keeps more activations.”"],
             verdict="not true",
-            because="Both keep the same results for the backward pass. "
-            "What "
-            "else "
-            "exists "
-            "at "
-            "the "
-            "peak "
-            "depends on the order of the operations, which in graph mode the executor "
+            because="Both keep the same results for the backward pass. What else exists at the "
+            "peak depends on the order of the operations, which in graph mode the executor "
             "chooses.",
             comparisons=[
                 Comparison(

@@ -113,15 +113,9 @@ SCENARIO = Scenario(
                 "“Memory is memory: it does not matter which tensors I drop.”",
             ],
             verdict="not true",
-            because="A tensor needs one free chunk. Tensors that "
-            "stay "
-            "between "
-            "the "
-            "dropped "
-            "ones "
-            "keep "
-            "the free chunks apart, and the allocator cannot move them. The post-mortem's "
-            "verdict is *fragmentation*.",
+            because="A tensor needs one free chunk. Tensors that stay between the dropped ones "
+            "keep the free chunks apart, and the allocator cannot move them. The "
+            "post-mortem's verdict is *fragmentation*.",
             comparisons=[
                 Comparison(
                     "newer_half_dropped",

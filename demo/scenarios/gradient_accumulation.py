@@ -136,14 +136,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use gradient accumulation: a large batch with the memory of a small one.”"],
             verdict="true only if",
-            because="activations are most of the memory. Where weights "
-            "are, "
-            "the "
-            "sums "
-            "take "
-            "more "
-            "than "
-            "the smaller batch saves.",
+            because="activations are most of the memory. Where weights are, the sums take more "
+            "than the smaller batch saves.",
             comparisons=[
                 Comparison(
                     "cnn_batch_64",
@@ -185,15 +179,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Gradient accumulation needs no additional memory.”"],
             verdict="not true",
-            because="The sums are one more value for each "
-            "trainable "
-            "parameter, "
-            "whoever "
-            "adds "
-            "them "
-            "up, "
-            "and they stay between the steps. While they are set to zero, the old and the "
-            "new values exist.",
+            because="The sums are one more value for each trainable parameter, whoever adds them "
+            "up, and they stay between the steps. While they are set to zero, the old and "
+            "the new values exist.",
             comparisons=[
                 Comparison(
                     "wide_batch_16",

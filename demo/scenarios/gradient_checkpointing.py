@@ -200,13 +200,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Gradient checkpointing trains the same.”"],
             verdict="true only if",
-            because="the second run of a layer changes "
-            "nothing. "
-            "`tf.recompute_grad` "
-            "and "
-            "`RematScope` "
-            "update the statistics of a batch normalization in both runs, and draw another "
-            "mask for a dropout. `tb_memplugin.remat` does not.",
+            because="the second run of a layer changes nothing. `tf.recompute_grad` and "
+            "`RematScope` update the statistics of a batch normalization in both runs, and "
+            "draw another mask for a dropout. `tb_memplugin.remat` does not.",
             comparisons=[
                 Comparison(
                     "normalized",

@@ -141,14 +141,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“`prefetch_to_device` takes the GPU's memory.”"],
             verdict="true",
-            because="The prefetched batches are on the GPU, also "
-            "between "
-            "the "
-            "steps. "
-            "Those "
-            "that "
-            "were "
-            "copied before the first traced step are unattributed.",
+            because="The prefetched batches are on the GPU, also between the steps. Those that "
+            "were copied before the first traced step are unattributed.",
             # Not `inputs`, which are unattributed in part. Not the peak, where they can take the
             # place of rounding.
             comparisons=[

@@ -99,14 +99,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Memory grows from step to step? Call gc.collect().”"],
             verdict="not true",
-            because="The list still refers to the tensors, "
-            "and "
-            "Python's "
-            "garbage "
-            "collector "
-            "frees "
-            "only "
-            "what nothing refers to.",
+            because="The list still refers to the tensors, and Python's garbage collector frees "
+            "only what nothing refers to.",
             comparisons=[compared_with("gc_collect", STEPS - 1)],
         ),
         Advice(

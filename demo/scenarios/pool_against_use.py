@@ -100,14 +100,8 @@ SCENARIO = Scenario(
                 "“The process uses it, so the training needs it.”",
             ],
             verdict="not true",
-            because="The pool is as large as it once had to be, or "
-            "as "
-            "TensorFlow "
-            "was "
-            "allowed "
-            "to "
-            "make "
-            "it. Bytes in use and their peak tell what the training needs.",
+            because="The pool is as large as it once had to be, or as TensorFlow was allowed to "
+            "make it. Bytes in use and their peak tell what the training needs.",
             comparisons=[
                 Comparison(
                     "training_only",
@@ -140,14 +134,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Turn on memory growth to save memory.”"],
             verdict="true only if",
-            because="other processes need the memory. The pool is "
-            "smaller, "
-            "the "
-            "peak "
-            "of "
-            "the "
-            "training "
-            "is the same.",
+            because="other processes need the memory. The pool is smaller, the peak of the "
+            "training is the same.",
             comparisons=[
                 Comparison(
                     "training_only", "memory_growth", title="Reserved", claim=FALLS, figure="pool"
@@ -160,14 +148,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Set TF_GPU_ALLOCATOR=cuda_malloc_async to take less from the GPU.”"],
             verdict="true",
-            because="CUDA's allocator takes memory as it is "
-            "needed. "
-            "It "
-            "reports "
-            "no "
-            "allocations: "
-            "there "
-            "is no breakdown.",
+            because="CUDA's allocator takes memory as it is needed. It reports no allocations: "
+            "there is no breakdown.",
             comparisons=[
                 Comparison(
                     "training_only",

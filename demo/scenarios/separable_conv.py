@@ -108,11 +108,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Replace Conv2D by SeparableConv2D to save memory.”"],
             verdict="true only if",
-            because="weights dominate, as with many channels on few pixels. A "
-            "separable "
-            "convolution "
-            "keeps one more tensor of the size of its input for the backward pass, so with "
-            "large images the peak rises.",
+            because="weights dominate, as with many channels on few pixels. A separable "
+            "convolution keeps one more tensor of the size of its input for the backward "
+            "pass, so with large images the peak rises.",
             comparisons=[comparison(shape) for shape in SHAPES],
         )
     ],

@@ -8,7 +8,6 @@ and sentences come from a run directory: each format escapes them by its rules."
 import argparse
 import dataclasses
 import functools
-import json
 import os
 import re
 import xml.etree.ElementTree as ElementTree
@@ -18,10 +17,10 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tb_memplugin.analysis import Peak, capacity_of, device_facts, highest_peak
-from tb_memplugin.cli.parser import USER_ERROR, CommandParser
+from tb_memplugin.analysis import Peak, device_facts, highest_peak
+from tb_memplugin.cli.parser import USER_ERROR, CommandParser, print_json
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.export import FORMAT, Runs, existing_runs
+from tb_memplugin.export import Runs, existing_runs
 from tb_memplugin.fit import capacity_bytes, demand_of
 from tb_memplugin.schema import (
     PHASES,
@@ -53,34 +52,38 @@ _THE_RUN = "."  # TensorBoard's name of a run that is the log directory itself
 
 
 @dataclasses.dataclass(frozen=True)
-class Regression:
-    """How much a peak may exceed the baseline's: as the user wrote it, and as a share of it, or
-    else as a size."""
+class Amount:
+    """A size, or a share of another size, and the text that the user gave."""
 
     text: str
     share: Fraction | None
     bytes: int
 
-    def allowed(self, baseline_bytes: int) -> int:
-        """The highest allowed peak, rounded down to whole bytes."""
-        return baseline_bytes + (
-            self.bytes if self.share is None else int(baseline_bytes * self.share)
-        )
+    @classmethod
+    def parse(cls, text: str) -> "Amount":
+        share = parse_share(text)
+        size = capacity_bytes(text, "limit, unless a share such as 5%,") if share is None else 0
+        return cls(text.strip(), share, size)
+
+    def of(self, whole: int) -> int:
+        """The amount in bytes, rounded down to whole ones."""
+        return self.bytes if self.share is None else int(whole * self.share)
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The limits, in bytes or as a share of a device's capacity, what they limit, and the devices
-    (``GPU:0`` of each worker, or ``worker_1/GPU:0``) and phases that they are for; none means all.
+    """The limits, what they limit, and the devices (``GPU:0`` of each worker, or
+    ``worker_1/GPU:0``) and phases that they are for; none means all.
+
+    ``max_peak`` may be a share of a device's capacity, ``max_regression`` of the baseline's peak.
     ``live`` are the most requested bytes that are live at once in a traced step, which neither
     parallel operations of the CPU nor unsplit remainders of chunks change much."""
 
-    max_bytes: int | None = None
-    max_regression: Regression | None = None
+    max_peak: Amount | None = None
+    max_regression: Amount | None = None
     devices: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
     of: Measure = "peak"
-    max_share: Fraction | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,49 +104,46 @@ class BudgetCheck:
     baseline_bytes: int | None = None
 
 
+class DeviceValue(NamedTuple):
+    """What a budget limits of a device, each None if there is none: its highest value in the
+    selected phases; sentence, step and phase of its last failure in them; its capacity. `doubts`
+    say why the value may have been higher."""
+
+    highest: Peak | None = None
+    failure: tuple[str, int | None, Phase | None] | None = None
+    capacity_bytes: int | None = None
+    doubts: Sequence[str] = ()
+
+
+NO_VALUE = DeviceValue()
+
+
 class Measured(NamedTuple):
-    """What a budget limits of one worker: all devices by their names in the whole run; by device
-    its highest value in the selected phases, and sentence, step and phase of its last failure in
-    them; sentences on unknown steps, and on devices that were not recorded; by device what
-    `Budget.max_share` allows, None if the capacity is unknown."""
+    """What a budget limits of one worker: all devices by their names in the whole run; the values
+    of those that the budget is for; sentences on unknown steps, and on devices that were not
+    recorded."""
 
     devices: tuple[str, ...]
-    highest: Mapping[str, Peak | None]
-    failures: Mapping[str, tuple[str, int | None, Phase | None]]
-    lost: tuple[str, ...]
-    unrecorded: tuple[str, ...]
-    allowed: Mapping[str, int | None]
+    values: Mapping[str, DeviceValue]
+    lost: Sequence[str]
+    unrecorded: Sequence[str]
 
 
 def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
-    names = {facts.device: full_device_name(worker, facts.device) for facts in device_facts(run)}
-    devices = [
-        own
-        for own, full in names.items()
-        if not budget.devices or {own, full} & set(budget.devices)
-    ]
-    values = {
-        device: (_peak if budget.of == "peak" else _live)(run, device, budget) for device in devices
-    }
-    failures = {
-        device: found for device in devices if (found := _failure(run, device, budget)) is not None
-    }
     lost = [f"not read: {one}" for one in run.damage] + lost_step_notes(run.notes)
     lost[1:] = [f"{len(lost) - 1} more"] if len(lost) > 1 else []
-    capacities = {
-        device: capacity_of(run, device) for device in devices if budget.max_share is not None
-    }
-    allowed = {
-        one: size and int(size * (budget.max_share or 0)) for one, size in capacities.items()
-    }
-    return Measured(
-        tuple(names.values()),
-        values,
-        failures,
-        tuple(lost),
-        tuple(unrecorded_devices(run.notes)),
-        allowed,
-    )
+    names, values = [], {}
+    for facts in device_facts(run):
+        device = facts.device
+        name = full_device_name(worker, device)
+        names.append(name)
+        if not budget.devices or {device, name} & set(budget.devices):
+            highest, doubts = _highest(run, device, budget), [*lost]
+            if highest is not None and highest.at_step_end:
+                doubts.append("the allocator keeps no peak: this is the memory in use at step end")
+            failure = _failure(run, device, budget)
+            values[device] = DeviceValue(highest, failure, facts.capacity_bytes, doubts)
+    return Measured(tuple(names), values, lost, unrecorded_devices(run.notes))
 
 
 def check_workers(
@@ -156,30 +156,23 @@ def check_workers(
     checks: list[BudgetCheck] = []
     named: set[str] = set()
     for worker, found in workers.items():
-        own = list(_check_worker(run, worker, found, budget, baseline.get(worker)))
-        devices = {check.device for check in own if check.device is not None}
-        named |= devices | {device.removeprefix(f"{worker}/") for device in devices}
-        checks += own
+        if not budget.devices:
+            notes = [f"{worker}: {note}" if worker else note for note in found.unrecorded]
+            checks += [BudgetCheck(run, None, None, "unchecked", note) for note in notes]
+            if not found.values and not notes:
+                reason = "; ".join([_nothing(budget), *found.lost])
+                checks.append(BudgetCheck(run, worker or None, None, "unchecked", reason))
+        before = baseline.get(worker)
+        others = () if before is None or budget.max_regression is None else before.values
+        for device in dict.fromkeys([*found.values, *others] if found.values else ()):
+            name = full_device_name(worker, device)
+            named |= {device, name}
+            make = functools.partial(BudgetCheck, run, name)
+            checks += _check_device(make, device, found, budget, before)
     lost = next((found.lost for found in workers.values() if found.lost), ())
     reason = "; ".join([_nothing(budget), *lost])
     unknown = [device for device in budget.devices if device not in named]
     return checks + [BudgetCheck(run, device, None, "unchecked", reason) for device in unknown]
-
-
-def _check_worker(
-    run: str, worker: str, found: Measured, budget: Budget, before: Measured | None
-) -> Iterator[BudgetCheck]:
-    if not budget.devices:
-        for note in found.unrecorded:
-            yield BudgetCheck(run, None, None, "unchecked", f"{worker}: {note}" if worker else note)
-        if not found.highest and not found.unrecorded:
-            yield BudgetCheck(
-                run, worker or None, None, "unchecked", "; ".join([_nothing(budget), *found.lost])
-            )
-    others = () if before is None or budget.max_regression is None else before.highest
-    for device in dict.fromkeys([*found.highest, *others] if found.highest else ()):
-        make = functools.partial(BudgetCheck, run, full_device_name(worker, device))
-        yield from _check_device(make, device, found, budget, before)
 
 
 def exit_status(
@@ -188,11 +181,8 @@ def exit_status(
     """Of all checks together: a violation counts more than something that could not be checked."""
     if any(check.status == "violated" for check in checks):
         return "violated"
-    return (
-        "unchecked"
-        if not checks or any(_fails(check.status, allow_new) for check in checks)
-        else "within"
-    )
+    fails = not checks or any(_fails(check.status, allow_new) for check in checks)
+    return "unchecked" if fails else "within"
 
 
 def _check_device(
@@ -202,62 +192,58 @@ def _check_device(
     budget: Budget,
     before: Measured | None,
 ) -> Iterator[BudgetCheck]:
-    if device in found.failures:
-        sentence, *place = found.failures[device]
+    value = found.values.get(device, NO_VALUE)
+    former = NO_VALUE if before is None else before.values.get(device, NO_VALUE)
+    highest, peak, growth = value.highest, budget.max_peak, budget.max_regression
+    if value.failure is not None:
+        sentence, *place = value.failure
         yield make("out_of_memory", "violated", sentence, None, *place)
         return
-    highest = found.highest.get(device)
     if highest is None:
-        reason = _nothing(budget)
-        if before is not None and before.highest.get(device) is not None:
-            reason += ", unlike in the baseline"
-        yield make(None, "unchecked", "; ".join([reason, *found.lost]))
+        more = "" if former.highest is None else ", unlike in the baseline"
+        yield make(None, "unchecked", "; ".join([_nothing(budget) + more, *found.lost]))
         return
     figures = highest.bytes, highest.step, highest.phase
-    doubts = _doubts(found, highest)
-    limit = budget.max_bytes if budget.max_share is None else found.allowed.get(device)
-    if limit is not None:
-        yield make("max_peak", *_compared(budget, highest, doubts, limit), *figures, limit)
-    elif budget.max_share is not None:
-        yield make(
-            "max_peak",
-            "unchecked",
-            "the capacity of the device is unknown, so is a share of it",
-            *figures,
-        )
-    if budget.max_regression is not None:
-        former = None if before is None else before.highest.get(device)
-        if before is None or former is None or device in before.failures:
-            yield make("max_regression", *_without_baseline(device, budget, before), *figures)
-            return
-        allowed = budget.max_regression.allowed(former.bytes)
-        suffix = f" (baseline {format_bytes(former.bytes)} + {budget.max_regression.text})"
-        status, reason = _compared(
-            budget, highest, doubts, allowed, suffix, _doubts(before, former)
-        )
-        yield make("max_regression", status, reason, *figures, allowed, former.bytes)
+    if peak is not None and peak.share is not None and value.capacity_bytes is None:
+        why = "the capacity of the device is unknown, so is a share of it"
+        yield make("max_peak", "unchecked", why, *figures)
+    elif peak is not None:
+        allowed = peak.of(value.capacity_bytes or 0)
+        result = _compared(budget, highest, allowed, value.doubts)
+        yield make("max_peak", *result, *figures, allowed)
+    if growth is None:
+        return
+    if former.highest is None or former.failure is not None:
+        result = _without_baseline(former, budget, before)
+        yield make("max_regression", *result, *figures)
+        return
+    baseline = former.highest.bytes
+    allowed = baseline + growth.of(baseline)
+    suffix = f" (baseline {format_bytes(baseline)} + {growth.text})"
+    result = _compared(budget, highest, allowed, value.doubts, suffix, former.doubts)
+    yield make("max_regression", *result, *figures, allowed, baseline)
 
 
 def _without_baseline(
-    device: str, budget: Budget, before: Measured | None
+    former: DeviceValue, budget: Budget, before: Measured | None
 ) -> tuple[CheckStatus, str]:
     if before is None:
         return "new", "the baseline has no such run"
-    if device in before.failures:
-        return "unchecked", f"the baseline {before.failures[device][0]}"
+    if former.failure is not None:
+        return "unchecked", f"the baseline {former.failure[0]}"
+    what = WORDS[budget.of]
     lost = [*before.lost, *before.unrecorded]
     if lost:
-        return "unchecked", f"the baseline's {WORDS[budget.of]} is unknown: {lost[0]}"
-    return "new", (f"the baseline has no {WORDS[budget.of]} of this device") + (
-        " and phase" if budget.phases else ""
-    )
+        return "unchecked", f"the baseline's {what} is unknown: {lost[0]}"
+    phase = " and phase" if budget.phases else ""
+    return "new", f"the baseline has no {what} of this device{phase}"
 
 
 def _compared(
     budget: Budget,
     highest: Peak,
-    doubts: Sequence[str],
     allowed: int,
+    doubts: Sequence[str],
     suffix: str = "",
     former: Sequence[str] = (),
 ) -> tuple[CheckStatus, str]:
@@ -282,14 +268,11 @@ def _failure(run: Run, device: str, budget: Budget) -> tuple[str, int | None, Ph
     if not chosen:
         return None
     last = chosen[-1]
-    where = f" {last.place}".rstrip()
-    size = (
-        ""
-        if last.requested_bytes is None
-        else (f": {format_bytes(last.requested_bytes)} requested")
-    )
+    text = f"ran out of memory {last.place}".rstrip()
+    if last.requested_bytes is not None:
+        text += f": {format_bytes(last.requested_bytes)} requested"
     more = f" ({len(chosen)} failures)" if len(chosen) > 1 else ""
-    return f"ran out of memory{where}{size}{more}", last.step, last.phase
+    return text + more, last.step, last.phase
 
 
 def _nothing(budget: Budget) -> str:
@@ -297,32 +280,17 @@ def _nothing(budget: Budget) -> str:
     return what + (f" in phase {' or '.join(budget.phases)}" if budget.phases else "")
 
 
-def _peak(run: Run, device: str, budget: Budget) -> Peak | None:
-    found = [highest_peak(run, device, phase) for phase in budget.phases or (None,)]
-    return max(
-        (peak for peak in found if peak is not None), key=lambda peak: peak.bytes, default=None
-    )
-
-
-def _live(run: Run, device: str, budget: Budget) -> Peak | None:
-    requests = [
-        one
-        for one in run.requests
-        if one.device == device and one.phase in (budget.phases or PHASES)
-    ]
-    most = max(map(demand_of, requests), key=lambda one: one.demand_bytes, default=None)
-    return (
-        None if most is None else Peak(most.demand_bytes, most.step, most.phase, at_step_end=False)
-    )
-
-
-def _doubts(found: Measured, highest: Peak) -> list[str]:
-    """Why the value may have been higher."""
-    return [
-        *found.lost,
-        *["the allocator keeps no peak: this is the memory in use at step end"]
-        * highest.at_step_end,
-    ]
+def _highest(run: Run, device: str, budget: Budget) -> Peak | None:
+    """The highest value of what the budget limits, in the selected phases."""
+    if budget.of == "peak":
+        found = [highest_peak(run, device, phase) for phase in budget.phases or (None,)]
+    else:
+        phases = budget.phases or PHASES
+        live = (
+            demand_of(one) for one in run.requests if one.device == device and one.phase in phases
+        )
+        found = [Peak(one.demand_bytes, one.step, one.phase, at_step_end=False) for one in live]
+    return max(filter(None, found), key=lambda one: one.bytes, default=None)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -342,33 +310,27 @@ def add_arguments(parser: CommandParser) -> None:
         },
     )
     parser.add_logdir("log directory, or the directory of one run")
-    for name, unit, limit in (
-        (
-            "max-peak",
-            "SIZE",
-            "highest allowed peak of a device: a size such as 10GiB, or 60%% of its capacity",
-        ),
-        ("max-regression", "R", "allowed growth over the baseline's peak: 5%% of it, or a size"),
-        (
-            "baseline",
-            "DIR",
-            "the run to compare all runs with, or a log directory with runs of their names",
-        ),
-    ):
-        parser.add_argument(f"--{name}", metavar=unit, help=limit)
+    parser.option(
+        "--max-peak SIZE",
+        "highest allowed peak of a device: a size such as 10GiB, or 60%% of its capacity",
+    )
+    parser.option(
+        "--max-regression R", "allowed growth over the baseline's peak: 5%% of it, or a size"
+    )
+    parser.option(
+        "--baseline DIR",
+        "the run to compare all runs with, or a log directory with runs of their names",
+    )
     of = (
         "the allocator's peak (default), or the bytes that are live at once, which vary less "
         "from run to run"
     )
-    parser.add_argument("--of", choices=("peak", "live"), default="peak", help=of)
+    parser.option("--of", of, choices=WORDS, default="peak")
     several: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--run", metavar="R", help="only this run; can be repeated", **several)
-    parser.add_argument(
-        "--device", metavar="D", help="only this device, e.g. GPU:0 of each worker", **several
-    )
-    parser.add_argument("--phase", choices=PHASES, help="only peaks of this phase", **several)
-    new = "accept runs and devices that the baseline does not have"
-    parser.add_argument("--allow-new", action="store_true", help=new)
+    parser.option("--run R", "only this run; can be repeated", **several)
+    parser.option("--device D", "only this device, e.g. GPU:0 of each worker", **several)
+    parser.option("--phase", "only peaks of this phase", choices=PHASES, **several)
+    parser.option("--allow-new", "accept runs and devices that the baseline does not have")
     said = "text (default), JSON, annotations of GitHub Actions, JUnit XML, or a table in Markdown"
     parser.add_format(said, "github", "junit", "markdown")
     parser.set_defaults(command=_check)
@@ -378,32 +340,27 @@ def _check(options: argparse.Namespace) -> int:
     checks = check(options.logdir, _budget(options), options.baseline, options.run)
     status = exit_status(checks, options.allow_new)
     if options.format == "json":
-        about = {"format": FORMAT, "of": options.of, "status": status}
-        print(
-            json.dumps(about | {"checks": list(map(dataclasses.asdict, checks))}, allow_nan=False)
-        )
+        objects = [dataclasses.asdict(one) for one in checks]
+        print_json({"of": options.of, "status": status, "checks": objects})
     else:
-        print(FORMATS[options.format](checks, options.logdir, options.allow_new))
+        shown = [
+            dataclasses.replace(one, run=options.logdir) if one.run == _THE_RUN else one
+            for one in checks
+        ]
+        print(FORMATS[options.format](shown, options.allow_new))
     return EXIT_CODES[status]
 
 
 def _budget(options: argparse.Namespace) -> Budget:
-    peak, regression = options.max_peak, options.max_regression
-    if peak is None and regression is None:
+    if options.max_peak is None and options.max_regression is None:
         raise RequestError("nothing to check: pass --max-peak, or --max-regression with --baseline")
-    limits = [(None, None) if text is None else _limit(text) for text in (peak, regression)]
-    share, size = limits[1]
-    allowed = None if regression is None else Regression(regression.strip(), share, size or 0)
-    chosen = tuple(dict.fromkeys(options.device)), tuple(dict.fromkeys(options.phase))
-    return Budget(limits[0][1], allowed, *chosen, options.of, limits[0][0])
-
-
-def _limit(text: str) -> tuple[Fraction | None, int | None]:
-    """A limit as a share, or else in bytes."""
-    share = parse_share(text)
-    return share, capacity_bytes(
-        text, "limit, unless a share such as 5%,"
-    ) if share is None else None
+    return Budget(
+        max_peak=options.max_peak and Amount.parse(options.max_peak),
+        max_regression=options.max_regression and Amount.parse(options.max_regression),
+        devices=tuple(options.device),
+        phases=tuple(dict.fromkeys(options.phase)),
+        of=options.of,
+    )
 
 
 def check(
@@ -416,32 +373,31 @@ def check(
     if (limits.max_regression is None) != (baseline is None):
         raise RequestError("--max-regression and --baseline belong together: pass both or neither")
     runs = existing_runs(logdir, details=False)
-    unknown = [name for name in names if name not in runs]
-    if unknown:
-        raise NotFoundError(unknown_name("no run", unknown[0], runs))
+    for name in names:
+        if name not in runs:
+            raise NotFoundError(unknown_name("no run", name, runs))
     before = None if baseline is None else existing_runs(baseline, details=False)
-    places = {name: logdir if name == _THE_RUN else f"{logdir.rstrip('/')}/{name}" for name in runs}
-    outside = [
-        name for name, place in places.items() if baseline is None or not _inside(place, baseline)
-    ]
+    of_baseline = set(before or ())
+    outside = [name for name in runs if baseline is None or not _inside(logdir, name, baseline)]
     chosen = list(dict.fromkeys(names)) or outside
     if not chosen:
         raise NotFoundError(f"every run under {logdir} belongs to the baseline {baseline}")
     checks = []
     devices: dict[str, None] = {}
     for name in chosen:
-        former = _THE_RUN if before is not None and set(before) == {_THE_RUN} else name
-        baselines = (
-            {} if before is None or former not in before else _measured(before, former, limits)
-        )
+        former = _THE_RUN if of_baseline == {_THE_RUN} else name
+        baselines = {}
+        if before is not None and former in of_baseline:
+            baselines = _measured(before, former, limits)
         measured = _measured(runs, name, limits)
         checks += check_workers(name, measured, limits, baselines)
         devices |= {device: None for worker in measured.values() for device in worker.devices}
-    if before is not None and not names:
-        missing = [name for name in before if name not in chosen and name != _THE_RUN]
+    if not names:
         reason = f"in the baseline, but not under {logdir}"
         checks += [
-            BudgetCheck(name, None, "max_regression", "unchecked", reason) for name in missing
+            BudgetCheck(name, None, "max_regression", "unchecked", reason)
+            for name in before or ()
+            if name not in chosen and name != _THE_RUN
         ]
     if limits.devices and not any(check.limit for check in checks):
         there = f"; available: {some(list(devices))}" if devices else ""
@@ -455,10 +411,9 @@ def ordered(checks: Sequence[BudgetCheck]) -> list[BudgetCheck]:
     return sorted(checks, key=lambda check: (check.status == "violated", check.status != "within"))
 
 
-def place(check: BudgetCheck, logdir: str, with_device: bool = True) -> str:
-    """The run of a check, and its device; a run that is the log directory itself has its name."""
-    run = logdir if check.run == _THE_RUN else check.run
-    return ", ".join(filter(None, [run, check.device if with_device else None]))
+def place(check: BudgetCheck) -> str:
+    """The run of a check, and its device."""
+    return check.run if check.device is None else f"{check.run}, {check.device}"
 
 
 def count_line(checks: Sequence[BudgetCheck]) -> str:
@@ -473,28 +428,29 @@ def _measured(runs: Runs, name: str, limits: Budget) -> dict[str, Measured]:
     return {worker: measure(run, limits, worker) for worker, run in workers}
 
 
-def _inside(directory: str, of: str) -> bool:
+def _inside(logdir: str, run: str, of: str) -> bool:
+    """Whether a run of a log directory is a directory or lies in it."""
+    directory = logdir if run == _THE_RUN else f"{logdir.rstrip('/')}/{run}"
     one, other = (
         path.rstrip("/") if "://" in path else os.path.realpath(path) for path in (directory, of)
     )
     return f"{one}/".startswith(f"{other}/")
 
 
-def text_lines(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
+def text_lines(checks: Sequence[BudgetCheck], allow_new: bool) -> str:
     lines = [
-        clean(f"{STATUS_WORDS[one.status]}: {place(one, logdir)}: {one.reason}")
-        for one in ordered(checks)
+        clean(f"{STATUS_WORDS[one.status]}: {place(one)}: {one.reason}") for one in ordered(checks)
     ]
     return "\n".join([*lines, count_line(checks)])
 
 
-def github_annotations(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
+def github_annotations(checks: Sequence[BudgetCheck], allow_new: bool) -> str:
     """Workflow commands: an error for each check that makes the job fail, a notice for the
     others."""
     lines = []
     for check in ordered(checks):
         level = "error" if _fails(check.status, allow_new) else "notice"
-        said = (f"Memory {STATUS_WORDS[check.status]}: {place(check, logdir)}", check.reason)
+        said = (f"Memory {STATUS_WORDS[check.status]}: {place(check)}", check.reason)
         # which has no line breaks any more
         title, reason = (clean(text).replace("%", "%25") for text in said)
         title = title.replace(":", "%3A").replace(",", "%2C")
@@ -502,51 +458,42 @@ def github_annotations(checks: Sequence[BudgetCheck], logdir: str, allow_new: bo
     return "\n".join([*lines, count_line(checks)])
 
 
-def junit_xml(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
+def junit_xml(checks: Sequence[BudgetCheck], allow_new: bool) -> str:
     """A JUnit report: a test suite for each run, a test case for each comparison."""
     root = ElementTree.Element("testsuites", name="tb-memplugin check")
     in_order = sorted(checks, key=lambda check: check.run)
-    for _, of_run in groupby(in_order, key=lambda check: check.run):
-        cases = list(of_run)
-        name = _xml_text(place(cases[0], logdir, with_device=False))
+    for run, of_run in groupby(in_order, key=lambda check: check.run):
+        cases, name = list(of_run), _xml_text(run)
         suite = ElementTree.SubElement(root, "testsuite", name=name, tests=str(len(cases)))
-        counts = dict.fromkeys(("failures", "errors", "skipped"), 0)
         for check in cases:
-            what = ", ".join(
-                filter(None, [check.device, check.limit and check.limit.replace("_", " ")])
-            )
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=name, name=_xml_text(what or "run")
-            )
+            limit = (check.limit or "").replace("_", " ")
+            what = ", ".join(filter(None, [check.device, limit])) or "run"
+            case = ElementTree.SubElement(suite, "testcase", classname=name, name=_xml_text(what))
             if check.status == "within":
                 ElementTree.SubElement(case, "system-out").text = _xml_text(check.reason)
                 continue
             fails = "error" if _fails(check.status, allow_new) else "skipped"
             tag = "failure" if check.status == "violated" else fails
-            counts["skipped" if tag == "skipped" else f"{tag}s"] += 1
-            ElementTree.SubElement(
-                case, tag, message=_xml_text(f"{STATUS_WORDS[check.status]}: {check.reason}")
-            )
-        suite.attrib |= {key: str(count) for key, count in counts.items()}
+            message = _xml_text(f"{STATUS_WORDS[check.status]}: {check.reason}")
+            ElementTree.SubElement(case, tag, message=message)
+        for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(count, str(len(suite.findall(f"*/{tag}"))))
     ElementTree.indent(root)
-    return (
-        f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}'
-    )
+    xml = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{xml}'
 
 
 def _xml_text(text: str) -> str:
     return _NOT_XML.sub("�", clean(text))
 
 
-def markdown_table(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
+def markdown_table(checks: Sequence[BudgetCheck], allow_new: bool) -> str:
     """A table in GitHub's Markdown, for a job's summary or a comment."""
     lines = ["| | run | device | comparison |", "|---|---|---|---|"]
     for check in ordered(checks):
-        run = place(check, logdir, with_device=False)
-        mark = (
-            "❌" if _fails(check.status, allow_new) else "✅" if check.status == "within" else "➖"
-        )
-        cells = [_code(run), _code(check.device) if check.device else "", _code(check.reason)]
+        passes = "✅" if check.status == "within" else "➖"
+        mark = "❌" if _fails(check.status, allow_new) else passes
+        cells = [_code(check.run), _code(check.device) if check.device else "", _code(check.reason)]
         lines.append(f"| {mark} {STATUS_WORDS[check.status]} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", count_line(checks)])
 
@@ -568,11 +515,10 @@ def _fails(status: CheckStatus, allow_new: bool) -> bool:
     return status in ("violated", "unchecked") or (status == "new" and not allow_new)
 
 
-FORMATS: Mapping[str, Callable[[Sequence[BudgetCheck], str, bool], str]] = {
+FORMATS: Mapping[str, Callable[[Sequence[BudgetCheck], bool], str]] = {
     "table": text_lines,
     "github": github_annotations,
     "junit": junit_xml,
     "markdown": markdown_table,
 }
-"""Value of ``--format`` to its function of the checks, the log directory, and whether new runs are
-accepted."""
+"""Value of ``--format`` to its function of the checks and of whether new runs are accepted."""

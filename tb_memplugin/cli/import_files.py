@@ -52,10 +52,8 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
     created = "log directory; created if missing (default: %(default)s)"
-    parser.add_argument("--logdir", metavar="LOGDIR", default=LOGDIR, help=created)
-    parser.add_argument(
-        "--run", metavar="NAME", help="name of the run (default: from the first file's name)"
-    )
+    parser.option("--logdir LOGDIR", created, default=LOGDIR)
+    parser.option("--run NAME", "name of the run (default: from the first file's name)")
     parser.set_defaults(command=_import)
 
 
@@ -88,8 +86,8 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
         writer = RunWriter(os.path.join(logdir, name), producer="import")
         for snapshot in collected.snapshots:
             writer.traced(snapshot)
-        for one in collected.timelines:
-            writer.traced(one)
+        for timeline in collected.timelines:
+            writer.traced(timeline)
         for oom in ooms:
             writer.oom(oom)
         writer.close()
@@ -155,11 +153,9 @@ def _post_mortems(collected: _Collected) -> list[Oom]:
     """One for each failure; a dump and a log with the same chunks are one failure."""
     dumps: list[MemoryMap] = []
     for dump in sorted(collected.dumps, key=lambda dump: (dump.device, dump.wall_time)):
-        if (
-            dumps
-            and dumps[-1].device == dump.device
-            and dump.wall_time - dumps[-1].wall_time < SAME_FAILURE_SECONDS
-        ):
+        before = dumps[-1] if dumps else dump
+        seconds = dump.wall_time - before.wall_time
+        if dumps and before.device == dump.device and seconds < SAME_FAILURE_SECONDS:
             dumps.pop()
         dumps.append(dump)
     ooms: list[Oom] = []

@@ -2,6 +2,7 @@
 suggest what was meant."""
 
 import argparse
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -11,8 +12,7 @@ from tb_memplugin.schema import clean, did_you_mean, unknown_name
 
 USER_ERROR = 2  # exit code of wrong usage and of errors of the user
 EXIT_CODES = {0: "success", USER_ERROR: "an error, in one line on standard error"}
-
-
+FORMAT = 1  # version of the printed JSON objects, raised when the meaning of a field changes
 LOGDIR = "runs"  # where runs are recorded and read if nothing else is said
 
 
@@ -23,6 +23,10 @@ def default_logdir() -> str:
             "--logdir"
         )
     return LOGDIR
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    print(json.dumps({"format": FORMAT, **fields}, allow_nan=False))
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -39,14 +43,18 @@ class CommandParser(argparse.ArgumentParser):
     ) -> None:
         """Set what the help says before and after the arguments."""
         self.description = description
-        said = "\n".join(["examples:", *(f"  {line}" for line in examples)])
-        codes = "\n".join(
-            [
-                "exit codes:",
-                *(f"  {code}  {meaning}" for code, meaning in sorted(exit_codes.items())),
-            ]
-        )
-        self.epilog = "\n\n".join(filter(None, (more, said, codes)))
+        said = ["examples:", *(f"  {line}" for line in examples)]
+        codes = ["exit codes:", *(f"  {code}  {exit_codes[code]}" for code in sorted(exit_codes))]
+        parts = more, "\n".join(said), "\n".join(codes)
+        self.epilog = "\n\n".join(filter(None, parts))
+
+    def option(self, usage: str, text: str, **settings: Any) -> None:
+        """Add an option by its usage, such as ``--run R``, with `text` as its help; one without a
+        value and settings is a switch."""
+        name, _, unit = usage.partition(" ")
+        if unit:
+            settings["metavar"] = unit
+        self.add_argument(name, help=text, **(settings or {"action": "store_true"}))
 
     def add_logdir(self, text: str = "log directory, as for tensorboard --logdir") -> None:
         """Add the directory of runs; None stands for `default_logdir`, which only a command that
@@ -56,9 +64,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_format(self, text: str, *others: str) -> None:
         """Add ``--format``, with `text` as its help; others than ``table`` and ``json`` are
         named."""
-        self.add_argument(
-            "--format", choices=("table", "json", *others), default="table", help=text
-        )
+        self.option("--format", text, choices=("table", "json", *others), default="table")
 
     def error(self, message: str) -> NoReturn:
         self.exit(USER_ERROR, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")
@@ -70,12 +76,7 @@ class CommandParser(argparse.ArgumentParser):
             option = next((one.partition("=")[0] for one in unknown if one.startswith("-")), None)
             if option is None:
                 self.error(f"unexpected argument {unknown[0]!r:.80}")
-            names = [
-                name
-                for action in self._actions
-                for name in action.option_strings
-                if name.startswith("--")
-            ]
+            names = [name for name in self._option_string_actions if name.startswith("--")]
             hint = did_you_mean(option, names)
             self.error(f"unknown option {option:.80}" + (f"; {hint}" if hint else ""))
         return known, unknown

@@ -14,7 +14,8 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.cli.parser import CommandParser
@@ -25,6 +26,7 @@ from tb_memplugin.schema import (
     Snapshot,
     Timeline,
     clean,
+    first_of,
     format_bytes,
     unknown_name,
     with_layers_of,
@@ -37,7 +39,7 @@ from tb_memplugin.server import (
     StaticFiles,
     data_body,
 )
-from tb_memplugin.storage import BASIC, MAPS, TIMELINES, Reader, Stream, no_records
+from tb_memplugin.storage import BASIC, MAPS, SNAPSHOTS, TIMELINES, Reader, Stream, no_records
 from tb_memplugin.storage.files import FileSource, Listing, Source
 from tb_memplugin.storage.frames import run_name
 from tb_memplugin.version import __version__
@@ -79,9 +81,6 @@ MAX_SNAPSHOTS, MAX_MAPS, MAX_TIMELINES = 200, 10, 6
 MAX_TABLES, MAX_SESSIONS, MAX_OOMS = 50, 8, 8  # the last ones of a run
 MAX_DEVICES = 16  # per run: the first ones
 
-Step: TypeAlias = tuple[int, str]  # step and phase
-_Record: TypeAlias = Snapshot | MemoryMap | Timeline
-
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
@@ -93,12 +92,10 @@ def add_arguments(parser: CommandParser) -> None:
         ),
     )
     parser.add_logdir()
-    output, run = (
-        "output file; overwritten if it exists",
-        ("run to include, up to 8 times (default: newest eight)"),
-    )
+    output = "output file; overwritten if it exists"
     parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=output)
-    parser.add_argument("--run", metavar="R", action="append", default=[], help=run)
+    run = "run to include, up to 8 times (default: newest eight)"
+    parser.option("--run R", run, action="append", default=[])
     parser.set_defaults(command=_report)
 
 
@@ -144,61 +141,71 @@ class _Collected:
         self.room = room  # characters of packed responses that still fit
         self.answers: list[StoredAnswer] = []
         self.refusals: list[tuple[Question, str]] = []
-        # steps of the snapshots in the report, by run and device
-        self.kept: dict[tuple[str, str], list[Step]] = {}
-        self.dropped: dict[str, int] = {}  # number of responses that did not fit, by route
+        self.dropped: Counter[str] = Counter()  # responses that did not fit, by route
+        self.absent: list[str] = []  # sentences on data left out
         self._lookup = Lookup(self.reader, source, RunList())
 
     def take(self, route: str, **parameters: object) -> StoredAnswer | None:
         """Store a response; if it does not fit, store a refusal and return None."""
-        given = {name: str(value) for name, value in parameters.items() if value is not None}
-        status = 200
+        question, status = _question(route, parameters), 200
         try:
-            body, content_type = data_body(DATA_ROUTES[route].answer(self._lookup, given))
+            answer = DATA_ROUTES[route].answer(self._lookup, question.parameters)
+            body, content_type = data_body(answer)
         except RequestError as error:  # a name that no request may have costs only its own answers
-            self.refuse(route, str(error), **given)
+            self.refuse(route, str(error), **parameters)
             return None
         except NotFoundError as error:
             status, body, content_type = 404, str(error).encode("utf-8", "replace"), "text/plain"
-        packed = (
-            base64.b64encode(gzip.compress(body, 6, mtime=0)).decode()
-            if len(body) <= MAX_ANSWER_BYTES
-            else None
-        )
-        if packed is None or len(packed) > self.room:
-            self.dropped[route] = self.dropped.get(route, 0) + 1
-            self.refuse(route, "the report reached its size limit", **given)
+        fits = len(body) <= MAX_ANSWER_BYTES
+        packed = base64.b64encode(gzip.compress(body, 6, mtime=0)).decode() if fits else ""
+        if not fits or len(packed) > self.room:
+            self.dropped[route] += 1
+            self.refuse(route, "the report reached its size limit", **parameters)
             return None
         self.room -= len(packed)
-        answer = StoredAnswer(Question(route, given), status, content_type, packed)
-        self.answers.append(answer)
-        return answer
+        stored = StoredAnswer(question, status, content_type, packed)
+        self.answers.append(stored)
+        return stored
+
+    def take_if(self, is_kept: bool, why: str, route: str, **parameters: object) -> None:
+        """Store a response that the report keeps, else a refusal that says why it does not."""
+        if is_kept:
+            self.take(route, **parameters)
+        else:
+            self.refuse(route, why, **parameters)
 
     def refuse(self, route: str, why: str, **parameters: object) -> None:
-        question = Question(route, {name: str(value) for name, value in parameters.items()})
-        self.refusals.append((question, f"Not in this report: {why}."))
+        self.refusals.append((_question(route, parameters), f"Not in this report: {why}."))
+
+
+def _question(route: str, parameters: Mapping[str, object]) -> Question:
+    """A request with the parameters that are not None."""
+    given = {name: str(value) for name, value in parameters.items() if value is not None}
+    return Question(route, given)
 
 
 class _ChosenRuns(FileSource):
     """The source of a report: its runs are listed once, so that it is consistent."""
 
-    _chosen: Listing | None = None
+    def __init__(self, logdir: str | os.PathLike[str]) -> None:
+        super().__init__(logdir)
+        self._names: Sequence[str] | None = None
+        self._listed = super().listing()
 
     def choose(self, names: Sequence[str]) -> None:
         self._names = names
-        self._chosen = {
-            run: tags for run, tags in super().listing().items() if run_name(run)[0] in names
-        }
+        self._listed = self._chosen(self._listed)
 
     def listing(self) -> Listing:
-        return super().listing() if self._chosen is None else self._chosen
+        return self._listed
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
-        every = super().damage()
+        return self._chosen(super().damage())
+
+    def _chosen(self, by_run: Mapping[str, Any]) -> dict[str, Any]:
+        chosen = self._names
         return {
-            run: found
-            for run, found in every.items()
-            if self._chosen is None or run_name(run)[0] in self._names
+            run: of for run, of in by_run.items() if chosen is None or run_name(run)[0] in chosen
         }
 
 
@@ -306,26 +313,21 @@ def collect(
             "--run"
         )
     runs = listed.fields()["runs"]
-    absent: list[str] = []
+    absent = collected.absent
     others = [name for name in catalog if name not in chosen]
     if others and not names:
-        more = f" and {len(others) - NAMED_RUNS} more" if len(others) > NAMED_RUNS else ""
         verb = "is" if len(others) == 1 else "are"
         absent.append(
-            f"{', '.join(others[:NAMED_RUNS])}{more} {verb} not in this report: without --run it "
-            f"contains the newest {MAX_RUNS} runs."
+            f"{first_of(others, NAMED_RUNS)} {verb} not in this report: without --run it contains "
+            f"the newest {MAX_RUNS} runs."
         )
     with Progress("report", len(PARTS) * len(runs)) as progress:
         for part, info in itertools.product(PARTS, runs):
             progress.part(clean(info["run"]))
-            absent.extend(part(collected, info))
-    limit = (
-        f"are not in this report: it reached its limit of {format_bytes(max_data_bytes)} of data."
-    )
-    absent += [
-        f"{count} responses of route “{route}” {limit}"
-        for route, count in collected.dropped.items()
-    ]
+            part(collected, info)
+    limit = f"it reached its limit of {format_bytes(max_data_bytes)} of data"
+    for route, count in collected.dropped.items():
+        absent.append(f"{count} responses of route “{route}” are not in this report: {limit}.")
     return Contents(
         tuple(info["run"] for info in runs),
         tuple(collected.answers),
@@ -335,7 +337,7 @@ def collect(
 
 
 # The parts of a report on a run, given by its entry in the response of ``runs``: each takes its
-# responses and yields sentences on data left out.
+# responses, and adds sentences on data left out.
 
 
 def _devices_of(info: Mapping[str, Any]) -> list[str]:
@@ -346,24 +348,25 @@ def _each(*routes: str, devices: bool = False, phases: bool = False) -> "Part":
     """A part of the responses of some routes, for each device or phase; without a device, that of a
     phase says why."""
 
-    def part(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    def part(collected: _Collected, info: Mapping[str, Any]) -> None:
         of_devices: list[str | None] = [*_devices_of(info)] if devices else [None]
         of_phases = info["phases"] or ["train"] if phases else [None]
         for device, phase, route in itertools.product(
             of_devices or [None] * phases, of_phases, routes
         ):
             collected.take(route, run=info["run"], device=device, phase=phase)
-        return ()
 
     return part
 
 
-def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+def _overviews(collected: _Collected, info: Mapping[str, Any]) -> None:
     run, more = info["run"], len(info["devices"]) - MAX_DEVICES
     if more > 0:
-        yield (
+        collected.absent.append(
             f"{more} devices of {run} are not in this report: it contains the first {MAX_DEVICES}."
         )
+    points = {"overview": POINTS, "ledger_totals": None, "pool": POINTS, "host_memory": POINTS}
+    why = f"it contains only the last {MAX_SESSIONS} sessions separately"
     reduced = 0
     for device, phase in itertools.product(_devices_of(info), info["phases"]):
         place = {"run": run, "device": device, "phase": phase}
@@ -372,155 +375,107 @@ def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
             continue
         head = answer.fields()
         reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
+        for route in ("ledger_totals", "pool", "host_memory"):
+            collected.take(route, **place, points=points[route])
         sessions = [span["session"] for span in head["sessions"]]
-        for at, session in enumerate([None, *(sessions if len(sessions) > 1 else [])], -1):
-            points = {
-                "overview": POINTS,
-                "ledger_totals": None,
-                "pool": POINTS,
-                "host_memory": POINTS,
-            }
+        for session in sessions if len(sessions) > 1 else ():
+            is_kept = session in sessions[-MAX_SESSIONS:]
             for route, most in points.items():
-                if session is not None and at < len(sessions) - MAX_SESSIONS:
-                    why = f"it contains only the last {MAX_SESSIONS} sessions separately"
-                    collected.refuse(route, why, **place, session=session)
-                elif session is not None or route != "overview":
-                    collected.take(route, **place, points=most, session=session)
+                collected.take_if(is_kept, why, route, **place, points=most, session=session)
     if reduced:
-        yield (
+        collected.absent.append(
             f"This report contains about {2 * POINTS} of the {reduced} steps of {run}, including "
             "the extremes; zooming shows no more steps."
         )
 
 
-def _layers(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+def _layers(collected: _Collected, info: Mapping[str, Any]) -> None:
     loaded = collected.reader.run(collected.source, info["run"])
+    why = f"it contains the last {MAX_TABLES} layer tables"
     for device in (None, *(device for device in _devices_of(info) if "/" in device)):
-        place = {"run": info["run"]} if device is None else {"run": info["run"], "device": device}
+        place = {"run": info["run"], "device": device}
         collected.take("layers", **place)
         tables = with_layers_of(loaded.run, loaded.by_worker, device).layer_tables
         steps = sorted({table.step for table in tables})
-        for step in steps[-MAX_TABLES:]:
-            collected.take("layers", **place, step=step)
-        for step in steps[:-MAX_TABLES]:
-            collected.refuse(
-                "layers", f"it contains the last {MAX_TABLES} layer tables", **place, step=step
-            )
+        for step in steps:
+            collected.take_if(step in steps[-MAX_TABLES:], why, "layers", **place, step=step)
         if len(steps) > MAX_TABLES:
-            tables_of = f"{len(steps) - MAX_TABLES} layer tables of {device or info['run']}"
-            yield f"{tables_of} are not in this report: it contains the last {MAX_TABLES}."
+            collected.absent.append(
+                f"{len(steps) - MAX_TABLES} layer tables of {device or info['run']} are not in "
+                f"this report: it contains the last {MAX_TABLES}."
+            )
 
 
-def _lists(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-    run = info["run"]
-    collected.take("oom", run=run)
-    everything = collected.reader.run(collected.source, run).run.snapshots
-    for device in _devices_of(info):
-        collected.take("maps", run=run, device=device)
-        collected.take("snapshots", run=run, device=device)
-        of_device = [one for one in everything if one.device == device]
-        steps, kept = _last_and_peak(of_device, MAX_SNAPSHOTS)
-        collected.kept[run, device] = kept
-        why = f"it contains the last {MAX_SNAPSHOTS} snapshots and that of the highest peak"
-        if len(kept) < len(steps):
-            left_out = f"{len(steps) - len(kept)} of the {len(steps)} snapshots"
-            yield f"{left_out} of {run} on {device} are not in this report: {why}."
-        for step, phase in sorted(set(steps) - set(kept)):
-            collected.refuse("snapshot", why, run=run, device=device, step=step, phase=phase)
-            if step not in {step for step, _ in kept}:
-                collected.refuse("device_memory", why, run=run, device=device, step=step)
-
-
-def _last_and_peak(records: Sequence[_Record], limit: int) -> tuple[list[Step], list[Step]]:
-    """All steps of the records, and those in the report: the last `limit` and that of the highest
-    peak."""
-    steps = list(dict.fromkeys(map(_step, records)))
-    peak = max(records, key=lambda one: one.in_use_bytes or 0, default=None)
-    last = steps[-limit:]
-    return steps, last if peak is None or _step(peak) in last else [_step(peak), *last]
-
-
-def _step(record: _Record) -> Step:
-    return record.step or 0, str(record.phase)
-
-
-def _snapshots(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-    for (run, device), steps in collected.kept.items():
-        if run == info["run"]:
-            for step in (None, *sorted({step for step, _ in steps})):
-                collected.take("device_memory", run=run, device=device, step=step)
-            for own_step, phase in steps:
-                collected.take("snapshot", run=run, device=device, step=own_step, phase=phase)
-    return ()
-
-
-def _failures(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+def _failures(collected: _Collected, info: Mapping[str, Any]) -> None:
     ooms = collected.reader.run(collected.source, info["run"]).run.ooms
+    why = f"it contains the fixes and maps of the last {MAX_OOMS} failed allocations"
     for at, oom in enumerate(ooms):
         for route in ("fixes", "map") if oom.map is not None else ("fixes",):
-            if at >= len(ooms) - MAX_OOMS:
-                collected.take(route, run=info["run"], oom=at)
-            else:
-                why = f"it contains the fixes and maps of the last {MAX_OOMS} failed allocations"
-                collected.refuse(route, why, run=info["run"], oom=at)
-    return ()
+            is_kept = at >= len(ooms) - MAX_OOMS
+            collected.take_if(is_kept, why, route, run=info["run"], oom=at)
 
 
-def _of_steps(
+def _traced(
     collected: _Collected,
     info: Mapping[str, Any],
     route: str,
     noun: str,
     limit: int,
     stream: Stream,
-) -> Iterable[str]:
-    """Add the records of each device's traced steps, the last first."""
+) -> None:
+    """Take the records of each device's traced steps: that of the highest peak, then the last
+    ones, the latest first."""
     run = info["run"]
-    records = getattr(
-        collected.reader.run(collected.source, run, {*BASIC, stream}).run, f"{route}s"
-    )
+    loaded = collected.reader.run(collected.source, run, {*BASIC, stream}).run
+    records: Sequence[Snapshot | MemoryMap | Timeline] = getattr(loaded, f"{route}s")
+    records = [one for one in records if None not in (one.step, one.phase)]
+    why = f"it contains the last {limit} {noun} and that of the highest peak"
     for device in _devices_of(info):
-        if stream is TIMELINES:
-            collected.take("timelines", run=run, device=device)
-        of_device = (one for one in records if one.device == device)
-        steps, kept = _last_and_peak(
-            [one for one in of_device if None not in (one.step, one.phase)], limit
-        )
-        for step, phase in reversed(steps):
-            place = {"run": run, "device": device, "step": str(step), "phase": phase}
-            if (step, phase) in kept:
-                collected.take(route, **place)
-            else:
-                collected.refuse(
-                    route,
-                    f"it contains the last {limit} {noun} and that of the highest peak",
-                    **place,
-                )
+        place = {"run": run, "device": device}
+        of_device = [one for one in records if one.device == device]
+        steps = list(dict.fromkeys(map(_step, of_device)))
+        highest = sorted(of_device, key=lambda one: -(one.in_use_bytes or 0))[:1]
+        kept = dict.fromkeys([*map(_step, highest), *reversed(steps[-limit:])])
+        if route == "snapshot":
+            shown = {step for step, _ in kept} | {None}
+            for step in (None, *sorted({step for step, _ in steps})):
+                collected.take_if(step in shown, why, "device_memory", **place, step=step)
+        for step, phase in dict.fromkeys([*kept, *steps]):
+            is_kept = (step, phase) in kept
+            collected.take_if(is_kept, why, route, **place, step=step, phase=phase)
         if len(kept) < len(steps):
             left_out = f"{len(steps) - len(kept)} of the {len(steps)} {noun} of {run} on {device}"
-            yield (
-                f"{left_out} are not in this report: it contains the last {limit} and that of "
-                "the highest peak."
-            )
+            collected.absent.append(f"{left_out} are not in this report: {why}.")
 
 
-def _activations(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+def _step(record: Snapshot | MemoryMap | Timeline) -> tuple[int, str]:
+    return record.step or 0, str(record.phase)
+
+
+def _activations(collected: _Collected, info: Mapping[str, Any]) -> None:
     if info["activation_layers"]:
         collected.take("activations", run=info["run"], points=ACTIVATION_POINTS)
-    return ()
 
 
-Part: TypeAlias = Callable[[_Collected, Mapping[str, Any]], Iterable[str]]
+Part: TypeAlias = Callable[[_Collected, Mapping[str, Any]], None]
 PARTS: tuple[Part, ...] = (
-    *(_each("answers", devices=True, phases=True), _each("devices", phases=True)),
-    *(_overviews, _layers, _lists, _snapshots, _failures),
-    _each(
-        "what_if", "curve", "plan", "demand", devices=True
-    ),  # other conditions and budgets need the server; the page says so
-    lambda collected, info: _of_steps(
+    _each("answers", devices=True, phases=True),
+    _each("devices", phases=True),
+    _overviews,
+    _layers,
+    _each("oom"),
+    _each("maps", "snapshots", devices=True),
+    lambda collected, info: _traced(
+        collected, info, "snapshot", "snapshots", MAX_SNAPSHOTS, SNAPSHOTS
+    ),
+    _failures,
+    # other conditions and budgets need the server; the page says so
+    _each("what_if", "curve", "plan", "demand", devices=True),
+    _each("timelines", devices=True),
+    lambda collected, info: _traced(
         collected, info, "timeline", "timelines", MAX_TIMELINES, TIMELINES
     ),
-    lambda collected, info: _of_steps(collected, info, "map", "memory maps", MAX_MAPS, MAPS),
+    lambda collected, info: _traced(collected, info, "map", "memory maps", MAX_MAPS, MAPS),
     _activations,
 )
 """The parts by priority: the last ones are dropped first at the size limit."""

@@ -3,7 +3,6 @@
 
 import argparse
 import dataclasses
-import json
 import os
 import pathlib
 import shlex
@@ -11,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tb_memplugin.analysis import device_facts
-from tb_memplugin.cli.parser import EXIT_CODES, LOGDIR, CommandParser
+from tb_memplugin.cli.parser import EXIT_CODES, LOGDIR, CommandParser, print_json
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export import (
-    FORMAT,
     Runs,
     Selection,
     compare_runs,
@@ -59,19 +57,13 @@ def add_inspect(parser: CommandParser) -> None:
         ),
     )
     parser.add_logdir()
-    parser.add_argument("--run", metavar="R", help="only this run")
-    parser.add_argument(
-        "--step", metavar="S", type=_step, help="snapshots, failures and layers at this step"
-    )
-    parser.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0")
-    parser.add_argument("--phase", choices=PHASES, help="only snapshots and failures of this phase")
-    parser.add_argument(
-        "--verbose", action="store_true", help="all tables, instead of at most 20 lines"
-    )
+    parser.option("--run R", "only this run")
+    parser.option("--step S", "snapshots, failures and layers at this step", type=_step)
+    parser.option("--device D", "only this device, e.g. GPU:0")
+    parser.option("--phase", "only snapshots and failures of this phase", choices=PHASES)
+    parser.option("--verbose", "all tables, instead of at most 20 lines")
     parser.add_format("text (default), or one JSON object")
-    parser.add_argument(
-        "--all-attempts", action="store_true", help="keep steps that a later session repeats"
-    )
+    parser.option("--all-attempts", "keep steps that a later session repeats")
     parser.set_defaults(command=_inspect)
 
 
@@ -79,17 +71,11 @@ def _inspect(options: argparse.Namespace) -> int:
     loaded = existing_runs(options.logdir, all_attempts=options.all_attempts)
     runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
+    shown = {name: (run, selection, loaded.by_worker(name)) for name, run in runs.items()}
     if options.format == "json":
-        objects = {
-            name: describe_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()
-        }
-        print(json.dumps({"format": FORMAT, "runs": objects}, allow_nan=False))
+        print_json({"runs": {name: describe_run(*run) for name, run in shown.items()}})
     elif options.verbose:
-        print(
-            "\n\n".join(
-                format_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()
-            )
-        )
+        print("\n\n".join(format_run(*run) for run in shown.values()))
     else:
         print(summary(loaded, runs, options.logdir, selection))
     return 0
@@ -149,17 +135,10 @@ def add_compare(parser: CommandParser) -> None:
         ),
     )
     parser.add_argument("runs", metavar="RUN", nargs=2, help="name of a run, or its directory")
-    parser.add_argument(
-        "--logdir",
-        metavar="DIR",
-        default=LOGDIR,
-        help="where names are looked up (default: %(default)s)",
+    parser.option(
+        "--logdir DIR", "where names are looked up (default: %(default)s)", default=LOGDIR
     )
-    parser.add_argument(
-        "--device",
-        metavar="D",
-        help="the device (default: one that failed, or has the highest load)",
-    )
+    parser.option("--device D", "the device (default: one that failed, or has the highest load)")
     parser.add_format("text (default), or one JSON object")
     parser.set_defaults(command=_compare)
 
@@ -168,7 +147,7 @@ def _compare(options: argparse.Namespace) -> int:
     found = [_run_at(name, options.logdir) for name in options.runs]
     compared = compare_runs(found, options.device)
     if options.format == "json":
-        print(json.dumps({"format": FORMAT, **compared}, allow_nan=False))
+        print_json(compared)
     else:
         print(format_comparison(compared))
     return 0
@@ -199,19 +178,15 @@ def add_what_if(parser: CommandParser) -> None:
         exit_codes=_FITTING,
     )
     _add_question(parser, "examples in a batch")
-    parser.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
+    parser.option("--capacity SIZE", "the allocator's limit, e.g. 24GiB")
     globs = (
         "layers whose path matches, e.g. '*/block1_*' (* also matches /); repeat it, or separate "
         "globs by commas"
     )
     for name in ("freeze", "unfreeze"):
-        parser.add_argument(
-            f"--{name}", metavar="GLOB", action="append", help=f"{name} the {globs}"
-        )
-    parser.add_argument(
-        "--optimizer", metavar="NAME", help="another optimizer, e.g. sgd, momentum, adam"
-    )
-    parser.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
+        parser.option(f"--{name} GLOB", f"{name} the {globs}", action="append")
+    parser.option("--optimizer NAME", "another optimizer, e.g. sgd, momentum, adam")
+    parser.option("--precision P", "float32, mixed_float16 or mixed_bfloat16")
     parser.set_defaults(command=_what_if)
 
 
@@ -227,22 +202,16 @@ def add_plan(parser: CommandParser) -> None:
         exit_codes=_FITTING,
     )
     _add_question(parser, "examples in a batch (default: as recorded)")
-    parser.add_argument(
-        "--budget",
-        metavar="SIZE",
-        required=True,
-        help="the most that the peak may be: 8GiB, or 60%% of the capacity",
-    )
+    budget = "the most that the peak may be: 8GiB, or 60%% of the capacity"
+    parser.option("--budget SIZE", budget, required=True)
     parser.set_defaults(command=_plan)
 
 
 def _add_question(parser: CommandParser, batch_size: str) -> None:
     parser.add_logdir()
-    parser.add_argument("--run", metavar="R", help="the run (default: the only one)")
-    parser.add_argument(
-        "--device", metavar="D", help="the device (default: the first with recorded requests)"
-    )
-    parser.add_argument("--batch-size", metavar="N", type=int, help=batch_size)
+    parser.option("--run R", "the run (default: the only one)")
+    parser.option("--device D", "the device (default: the first with recorded requests)")
+    parser.option("--batch-size N", batch_size, type=int)
     parser.add_format("text (default), or a JSON object")
 
 
@@ -268,7 +237,7 @@ def _print(
     described: Mapping[str, Any],
 ) -> int:
     if options.format == "json":
-        print(json.dumps({"format": FORMAT, "run": run, **described}, allow_nan=False))
+        print_json({"run": run, **described})
     else:
         print(f"{clean(run)}\n{answer}")
     return DOES_NOT_FIT if fits is False else 0
@@ -294,35 +263,22 @@ def add_export(parser: CommandParser) -> None:
         | {INCOMPLETE: "some workers could not be read; the others were exported"},
     )
     parser.add_logdir()
-    place, what = (
-        ("directory of the tables, or the file of a step; created if missing"),
-        "only this run",
-    )
-    parser.add_argument("--to", metavar="PATH", required=True, help=place)
+    place = "directory of the tables, or the file of a step; created if missing"
+    parser.option("--to PATH", place, required=True)
     said = "Parquet tables (default), or the timeline of a step for Perfetto"
-    parser.add_argument("--format", choices=(TABLES, PERFETTO), default=TABLES, help=said)
-    repeated = f"{what}; can be repeated for tables"
-    parser.add_argument("--run", metavar="R", action="append", default=[], help=repeated)
-    parser.add_argument(
-        "--step", metavar="S", type=int, help="the traced step; needed for Perfetto"
-    )
-    parser.add_argument("--device", metavar="D", help="only this device of the step, e.g. GPU:0")
-    parser.add_argument(
-        "--phase", choices=PHASES, help="the phase of the step (default: train if it was recorded)"
-    )
+    parser.option("--format", said, choices=(TABLES, PERFETTO), default=TABLES)
+    runs = "only this run; can be repeated for tables"
+    parser.option("--run R", runs, action="append", default=[])
+    parser.option("--step S", "the traced step; needed for Perfetto", type=int)
+    parser.option("--device D", "only this device of the step, e.g. GPU:0")
+    phase = "the phase of the step (default: train if it was recorded)"
+    parser.option("--phase", phase, choices=PHASES)
     parser.set_defaults(command=_export)
 
 
 def _export(options: argparse.Namespace) -> int:
     if options.format == TABLES:
-        for name in ("step", "device", "phase"):
-            if getattr(options, name) is not None:
-                raise RequestError(
-                    f"--{name} is for --format {PERFETTO}; tables contain every step and device"
-                )
-        exported = export_parquet(options.logdir, options.to, runs=options.run)
-        print("\n".join(map(clean, str(exported).splitlines())))
-        return INCOMPLETE if exported.failed else 0
+        return _export_tables(options)
     if options.step is None:
         raise RequestError(f"--format {options.format} needs --step: the number of a traced step")
     if len(options.run) > 1:
@@ -330,12 +286,22 @@ def _export(options: argparse.Namespace) -> int:
             f"--format {options.format} takes one --run. Received: {', '.join(options.run)}"
         )
     named = next(iter(options.run), None)
-    run, timelines = step_timelines(
-        options.logdir, named, options.step, options.device, options.phase
-    )
+    wanted = options.step, options.device, options.phase
+    run, timelines = step_timelines(options.logdir, named, *wanted)
     content = trace_events(run, timelines)
     pathlib.Path(options.to).write_bytes(content)
     devices = ", ".join(f"{one.device} ({len(one)} rows)" for one in timelines)
     about = f"run {run}, step {options.step}, phase {timelines[0].phase}, {devices}"
     print(clean(f"{options.to}: {format_bytes(len(content))}, with {about}"))
     return 0
+
+
+def _export_tables(options: argparse.Namespace) -> int:
+    for name in ("step", "device", "phase"):
+        if getattr(options, name) is not None:
+            raise RequestError(
+                f"--{name} is for --format {PERFETTO}; tables contain every step and device"
+            )
+    exported = export_parquet(options.logdir, options.to, runs=options.run)
+    print("\n".join(map(clean, str(exported).splitlines())))
+    return INCOMPLETE if exported.failed else 0

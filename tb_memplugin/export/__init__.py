@@ -24,7 +24,6 @@ from tb_memplugin.export.tables import (
     unit_tables,
 )
 from tb_memplugin.export.text import (
-    FORMAT,
     Selection,
     describe_run,
     failure_of,

@@ -23,9 +23,9 @@ from tb_memplugin.schema import (
     MISSING,
     PHASES,
     SAMPLE_COLUMNS,
+    DeviceSamples,
     Floats,
     Integers,
-    Phase,
     Run,
     counted,
     optional_column,
@@ -99,12 +99,10 @@ def export_units(logdir: str) -> Iterator[ExportUnit]:
 
 def fingerprint(unit: ExportUnit) -> str:
     """Changes whenever one of the unit's files does. Raises whatever the file system raises."""
-    states = {
-        path.removeprefix(unit.logdir): (state.length, state.modified)
-        for paths in unit.files.values()
-        for path in paths
-        for state in (files.state(path),)
-    }
+    states = {}
+    for path in (path for paths in unit.files.values() for path in paths):
+        state = files.state(path)
+        states[path.removeprefix(unit.logdir)] = state.length, state.modified
     return json.dumps([VERSION, sorted(states.items()), sorted(unit.damage.items())])
 
 
@@ -124,13 +122,10 @@ def read_unit(unit: ExportUnit) -> LoadedRun | None:
 def daily_peaks(run: Run, device: str) -> Iterator[dict[str, Any]]:
     """The rows of the table ``peaks`` of a device of one worker, with times in seconds since the
     epoch."""
-    figures = run.samples.devices.get(device)
     # Only this device's figures and rows: other rows are those of steps that it did not record.
-    samples = dataclasses.replace(run.samples, devices={} if figures is None else {device: figures})
-    known = np.zeros(len(samples), np.bool_)
-    if figures is not None:
-        known = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-    samples = take_rows(samples, known)
+    figures = {name: one for name, one in run.samples.devices.items() if name == device}
+    samples = dataclasses.replace(run.samples, devices=figures)
+    samples = take_rows(samples, _recorded(figures[device]) if figures else [])
     snapshots = [one for one in run.snapshots if one.device == device]
     days = _days(samples.wall_time)
     snapshot_days = _days(np.asarray([one.wall_time for one in snapshots], np.float64)).tolist()
@@ -139,33 +134,31 @@ def daily_peaks(run: Run, device: str) -> Iterator[dict[str, Any]]:
             of_day = take_rows(samples, (days == day) & (samples.phase == number))
             dated = zip(snapshots, snapshot_days, strict=True)
             traced = tuple(one for one, of in dated if of == day and one.phase == phase)
-            record = _record(
-                dataclasses.replace(run, samples=of_day, snapshots=traced), device, phase
-            )
-            if record is not None:
-                yield record | {"day": float("nan") if day == MISSING else float(day * DAY_SECONDS)}
+            own = dataclasses.replace(run, samples=of_day, snapshots=traced)
+            peak = highest_peak(own, device, phase)
+            if peak is None:
+                continue
+            steps = [*of_day.step.tolist(), *(one.step for one in traced)]
+            times = [*of_day.wall_time.tolist(), *(one.wall_time for one in traced)]
+            yield {
+                "device": device,
+                "phase": phase,
+                "day": float("nan") if day == MISSING else float(day * DAY_SECONDS),
+                "peak_bytes": peak.bytes,
+                "at_step_end": peak.at_step_end,
+                "step": peak.step,
+                "wall_time": times[steps.index(peak.step)],
+                "capacity_bytes": capacity_of(own, device),
+                "samples": len(of_day),
+                "snapshots": sum(not one.at_failure for one in traced),
+                "last_step": max(steps),
+                "last_time": max(times),
+            }
 
 
-def _record(run: Run, device: str, phase: Phase) -> dict[str, Any] | None:
-    """The row of a run that has only one device, phase and day."""
-    peak = highest_peak(run, device, phase)
-    if peak is None:
-        return None
-    steps = [*run.samples.step.tolist(), *(one.step for one in run.snapshots)]
-    times = [*run.samples.wall_time.tolist(), *(one.wall_time for one in run.snapshots)]
-    return {
-        "device": device,
-        "phase": phase,
-        "peak_bytes": peak.bytes,
-        "at_step_end": peak.at_step_end,
-        "step": peak.step,
-        "wall_time": times[steps.index(peak.step)],
-        "capacity_bytes": capacity_of(run, device),
-        "samples": len(run.samples),
-        "snapshots": sum(not one.at_failure for one in run.snapshots),
-        "last_step": max(steps),
-        "last_time": max(times),
-    }
+def _recorded(figures: DeviceSamples) -> Integers:
+    """The rows with figures of a device; samples of other devices and workers have none of it."""
+    return np.flatnonzero((figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING))
 
 
 def _days(seconds: Floats) -> Integers:
@@ -189,38 +182,32 @@ def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
             len(run.samples) or run.snapshots or run.ooms or run.layer_tables
             for run in by_worker.values()
         )
-        tables = {
-            table: _concatenated(
-                table, [run_rows(table, run, unit.run, worker) for worker, run in by_worker.items()]
-            )
-            for table in TABLES
-            if table != "dead_letters"
-        }
+        tables = {}
+        for table in [name for name in TABLES if name != "dead_letters"]:
+            rows = [run_rows(table, run, unit.run, worker) for worker, run in by_worker.items()]
+            tables[table] = _concatenated(table, rows)
     except Exception as error:  # one worker must not end an export of thousands
-        return {
-            "dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])
-        }, False
+        reasons = [files.reason(error, unit.logdir)]
+        return {"dead_letters": _dead_letters(unit, False, reasons)}, False
     return tables | {"dead_letters": _dead_letters(unit, exported, damage)}, True
 
 
 def rows_of_table(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
     """The rows of a table one by one, with times as `datetime` in UTC and None for NULL."""
-    columns = {
-        column.name: _plain(column.kind, rows[column.name]) for column in TABLES[table].columns
-    }
-    for values in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, values, strict=True))
+    columns = TABLES[table].columns
+    names = [column.name for column in columns]
+    values = (_plain(column.kind, rows[column.name]) for column in columns)
+    for row in zip(*values, strict=True):
+        yield dict(zip(names, row, strict=True))
 
 
 def _plain(kind: Kind, values: Values) -> list[Any]:
     if not isinstance(values, np.ndarray):
         return [list(value) if isinstance(value, tuple) else value for value in values]
-    if kind == "time":
-        return [
-            None if value == MISSING else _EPOCH + timedelta(microseconds=value)
-            for value in values.tolist()
-        ]
-    return optional_values(values)
+    known = optional_values(values)
+    if kind != "time":
+        return known
+    return [None if one is None else _EPOCH + timedelta(microseconds=one) for one in known]
 
 
 def run_rows(table: str, run: Run, name: str = "", worker: str = "") -> Rows:
@@ -229,58 +216,60 @@ def run_rows(table: str, run: Run, name: str = "", worker: str = "") -> Rows:
     about = {"run": name, "worker": worker}
     if table == "samples":
         return _samples(run, about)
+    return _from_records(table, about, list(_records(table, run)))
+
+
+def _records(table: str, run: Run) -> Iterator[Mapping[str, Any]]:
     if table == "peaks":
-        return _from_records(
-            table, about, [row for device in device_names(run) for row in daily_peaks(run, device)]
-        )
-    if table == "failures":
-        return _from_records(table, about, [vars(oom) for oom in run.ooms])
-    if table == "layers":
-        layers = (
-            vars(of) | vars(one) | {"from_step": of.step, "position": at}
-            for of in run.layer_tables
-            for at, one in enumerate(of.layers)
-        )
-        return _from_records(table, about, list(layers))
-    rows = (
-        values_of(one, *_OF_SNAPSHOT) | vars(row)
-        for one in run.snapshots
-        for row in getattr(one, table)
-    )
-    return _from_records(table, about, list(rows))
+        for device in device_names(run):
+            yield from daily_peaks(run, device)
+    elif table == "failures":
+        yield from map(vars, run.ooms)
+    elif table == "layers":
+        for of in run.layer_tables:
+            for at, layer in enumerate(of.layers):
+                yield vars(of) | vars(layer) | {"from_step": of.step, "position": at}
+    else:
+        for snapshot in run.snapshots:
+            for row in getattr(snapshot, table):
+                yield values_of(snapshot, *_OF_SNAPSHOT) | vars(row)
 
 
 def frame_tables(run: Run) -> Mapping[str, Rows]:
     """The tables of `RecordedRun.to_pandas`: fewer columns than those of the export, and lists of
     sizes as texts."""
-    tables: dict[str, dict[str, Values]] = {}
+    tables: dict[str, Rows] = {}
     for frame, (table, first, before) in _FRAMES.items():
-        rows, columns = run_rows(table, run), TABLES[table].columns
-        names = [one.name for one in columns]
-        tables[frame] = {name: rows[name] for name in (*first, *names[names.index(before) + 1 :])}
-        for name in (one.name for one in columns if one.kind == "dimensions"):
-            tables[frame][name] = [
-                None if one is None else f"[{', '.join(map(str, one))}]" for one in rows[name]
-            ]
+        rows, kinds = run_rows(table, run), {one.name: one.kind for one in TABLES[table].columns}
+        names = list(kinds)
+        tables[frame] = {
+            name: _as_text(rows[name]) if kinds.get(name) == "dimensions" else rows[name]
+            for name in (*first, *names[names.index(before) + 1 :])
+        }
     return tables
+
+
+def _as_text(dimensions: Values) -> list[str | None]:
+    return [None if one is None else f"[{', '.join(map(str, one))}]" for one in dimensions]
 
 
 def _samples(run: Run, about: Mapping[str, str]) -> Rows:
     samples = run.samples
     parts: list[Rows] = []
-    for device, figures in (
-        (name, samples.devices[name]) for name in device_names(run) if name in samples.devices
-    ):
-        # Samples of other workers have no figures of this device.
-        known = np.flatnonzero((figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING))
+    for device in device_names(run):
+        figures = samples.devices.get(device)
+        if figures is None:
+            continue
+        rows = _recorded(figures)
+        constants = {**about, "device": device}
         columns: dict[str, Values] = {
-            **{name: [value] * len(known) for name, value in {**about, "device": device}.items()},
-            "phase": [PHASES[at] for at in samples.phase[known].tolist()],
-            "time": _times(samples.wall_time[known]),
+            **{name: [value] * len(rows) for name, value in constants.items()},
+            "phase": [PHASES[at] for at in samples.phase[rows].tolist()],
+            "time": _times(samples.wall_time[rows]),
         }
-        others = [column.name for column in TABLES["samples"].columns if column.name not in columns]
-        for name in (*others, "wall_time"):
-            columns[name] = getattr(samples if name in SAMPLE_COLUMNS else figures, name)[known]
+        for name in (*(column.name for column in TABLES["samples"].columns), "wall_time"):
+            if name not in columns:
+                columns[name] = getattr(samples if name in SAMPLE_COLUMNS else figures, name)[rows]
         parts.append(columns)
     times = [np.empty(0), *(part["wall_time"] for part in parts)]
     return {**_concatenated("samples", parts), "wall_time": np.concatenate(times)}
@@ -298,16 +287,13 @@ def _from_records(
     ``time``."""
     columns: dict[str, Values] = {}
     for column in TABLES[table].columns:
-        if column.name in constants:
-            columns[column.name] = [constants[column.name]] * len(records)
-        elif column.kind == "time":
-            field = "wall_time" if column.name == "time" else column.name
-            columns[column.name] = _times(
-                np.asarray([record[field] for record in records], np.float64)
-            )
-        else:
-            values = [record[column.name] for record in records]
-            columns[column.name] = optional_column(values) if column.kind == "integer" else values
+        name = "wall_time" if column.name == "time" else column.name
+        values = [constants[name] if name in constants else record[name] for record in records]
+        columns[column.name] = values
+        if column.kind == "time":
+            columns[column.name] = _times(np.asarray(values, np.float64))
+        elif column.kind == "integer":
+            columns[column.name] = optional_column(values)
     return columns
 
 

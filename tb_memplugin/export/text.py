@@ -4,7 +4,7 @@ twenty lines. Pure."""
 import dataclasses
 import textwrap
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +43,7 @@ from tb_memplugin.fit import demand_sentences, describe_demand, peak_demand
 from tb_memplugin.schema import (
     MISSING,
     UNKNOWN,
+    Group,
     HeldTensorGroup,
     Layer,
     LayerActivations,
@@ -50,6 +51,7 @@ from tb_memplugin.schema import (
     Oom,
     Phase,
     Run,
+    RunStatus,
     Snapshot,
     as_json,
     clean,
@@ -64,7 +66,6 @@ from tb_memplugin.schema import (
     with_layers_of,
 )
 
-FORMAT = 1  # version of the object, raised when the meaning of a field changes
 MAX_ROWS = 15  # printed rows of a long table; the others are summed in one row
 MAX_NAME_CHARACTERS = 60
 MAX_MODELS = 3  # most models of different workers whose layers are listed
@@ -105,28 +106,21 @@ def describe_run(
     Args:
         by_worker: Worker name to the run of that worker, with devices under their own names; None
             for a run of one process."""
-    steps = step_range(run)
+    steps, workers = step_range(run), by_worker or {"": run}
     facts = {one.device: one for one in device_facts(run) if selection.device in (None, one.device)}
-    table = table_at(
-        with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step
-    )
+    layer_tables = with_layers_of(run, by_worker or {}, selection.device).layer_tables
+    table = table_at(layer_tables, selection.step)
+    phase, figures = selection.phase, ("capacity_bytes", "peak_bytes", "peak_step")
     return {
         "sessions": len(run.sessions),
-        "steps": steps.steps,
-        "first_step": steps.first_step,
-        "last_step": steps.last_step,
-        "devices": {
-            device: values_of(one, "capacity_bytes", "peak_bytes", "peak_step")
-            for device, one in facts.items()
-        },
-        "compared": describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
+        **values_of(steps, "steps", "first_step", "last_step"),
+        "devices": {device: values_of(one, *figures) for device, one in facts.items()},
+        "compared": describe_devices(workers, phase or main_phase(run))
         if selection.device is None
         else None,
         "layers": as_json(table.layers if table is not None else ()),
         "activations": describe_activations(run.activations),
-        "snapshots": [
-            as_json(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)
-        ],
+        "snapshots": [as_json(one) for one in run.snapshots if selection.includes(one)],
         "oom": [
             {**describe_oom(oom), "fixes": as_json(oom.fixes)}
             for oom in run.ooms
@@ -134,37 +128,27 @@ def describe_run(
         ],
         "pool": {device: as_json(pool_history(run, device)) for device in facts},
         "demand": {device: describe_demand(peak_demand(run, device)) for device in facts},
-        "answers": {
-            device: as_json(answers(run, device, selection.phase, by_worker)) for device in facts
-        },
+        "answers": {device: as_json(answers(run, device, phase, by_worker)) for device in facts},
         "largest_layer": {
-            device: as_json(
-                largest_layer(run, device, selection.phase or device_phase(run, device))
-            )
+            device: as_json(largest_layer(run, device, phase or device_phase(run, device)))
             for device in facts
         },
         "host_memory": {
-            worker: as_json(summary)
-            for worker, summary in host_summaries(by_worker or {"": run}).items()
+            worker: as_json(summary) for worker, summary in host_summaries(workers).items()
         },
-        "findings": list(run.findings),
-        "notes": list(run.notes),
-        "damage": list(run.damage),
+        **values_of(run, "findings", "notes", "damage"),
     }
 
 
 def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
     described = []
-    for column, path in enumerate(activations.layers):
-        values = activations.bytes[:, column]
-        known = np.flatnonzero(values != MISSING)
-        if not len(known):
-            continue
-        highest, steps = known[np.argmax(values[known])], len(np.unique(activations.step[known]))
-        most = {"max_bytes": int(values[highest]), "max_step": int(activations.step[highest])}
-        described.append(
-            {"layer": path, "steps": steps, **most, "last_bytes": int(values[known[-1]])}
-        )
+    for path, values in zip(activations.layers, activations.bytes.T, strict=True):
+        known = values != MISSING
+        steps, sizes = activations.step[known], values[known]
+        if len(sizes):
+            most = {"max_bytes": int(sizes.max()), "max_step": int(steps[np.argmax(sizes)])}
+            count = len(np.unique(steps))
+            described.append({"layer": path, "steps": count, **most, "last_bytes": int(sizes[-1])})
     return described
 
 
@@ -414,20 +398,17 @@ def _layers_of_workers(
     run: Run, selection: Selection, by_worker: Mapping[str, Run]
 ) -> Iterator[str]:
     """The layers of the selected device's worker, or of all workers, each model once."""
-    tables = {
-        "": table_at(with_layers_of(run, by_worker, selection.device).layer_tables, selection.step)
-    }
+    workers = {"": with_layers_of(run, by_worker, selection.device)}
     if selection.device is None and len(by_worker) > 1:
-        tables = {
-            worker: table_at(own.layer_tables, selection.step) for worker, own in by_worker.items()
-        }
+        workers = dict(by_worker)
     models: dict[tuple[Layer, ...], tuple[LayerTable, list[str]]] = {}
-    for worker, table in tables.items():
+    for worker, own in workers.items():
+        table = table_at(own.layer_tables, selection.step)
         if table is not None:
             models.setdefault(table.layers, (table, []))[1].append(worker)
-    for table, workers in list(models.values())[:MAX_MODELS]:
-        others = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
-        yield (f"{shown_name(workers[0])}{others}: " if len(models) > 1 else "") + _layers(table)
+    for table, (first, *others) in list(models.values())[:MAX_MODELS]:
+        more = f" and {len(others)} more" if others else ""
+        yield (f"{shown_name(first)}{more}: " if len(models) > 1 else "") + _layers(table)
     if len(models) > MAX_MODELS:
         yield f"{len(models) - MAX_MODELS} more models: choose a worker's device with --device"
 
@@ -509,21 +490,21 @@ def device_lines(compared: Mapping[str, Any]) -> list[str]:
 
 def _worker_table(workers: Sequence[Mapping[str, Any]]) -> str:
     def cells(worker: Mapping[str, Any]) -> list[str]:
-        steps = (
-            UNKNOWN if worker[name] is None else str(worker[name])
-            for name in ("first_step", "last_step")
-        )
         clock = worker["clock_offset_seconds"]
-        ended = ["yes" if worker["ended"] else "no", UNKNOWN if clock is None else f"{clock:+.3f}"]
-        return [clean(worker["worker"]) or UNKNOWN, str(worker["sessions"]), *steps, *ended]
+        steps = [worker[name] for name in ("first_step", "last_step")]
+        return [
+            clean(worker["worker"]) or UNKNOWN,
+            str(worker["sessions"]),
+            *(UNKNOWN if step is None else str(step) for step in steps),
+            "yes" if worker["ended"] else "no",
+            UNKNOWN if clock is None else f"{clock:+.3f}",
+        ]
 
     head = ["worker", "sessions", "first step", "last step", "ended", "clock s"]
-    table = listed(
-        head, sorted(workers, key=lambda one: one["stopped_early"] is None), cells, most=MAX_WORKERS
-    )
-    return "\n".join(
-        [table, *(f"  {clean(one['stopped_early'])}." for one in workers if one["stopped_early"])]
-    )
+    stopped = [one for one in workers if one["stopped_early"]]
+    first = sorted(workers, key=lambda one: one["stopped_early"] is None)
+    table = listed(head, first, cells, most=MAX_WORKERS)
+    return "\n".join([table, *(f"  {clean(one['stopped_early'])}." for one in stopped)])
 
 
 def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
@@ -532,37 +513,28 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
         return ""
     largest = sorted(traced, key=lambda device: -device["peak_bytes"])[:MAX_DEVICES]
     shown = [device for device in traced if device in largest]
-    columns = [
-        {
-            (part["category"], part["trainable"]): part["bytes"]
-            for part in device["breakdown"]["parts"]
-        }
-        for device in shown
-    ]
-    groups = sorted(
-        {group for column in columns for group in column}, key=lambda group: stack_order(*group)
-    )
-    peaks, steps = (
-        [device["breakdown"][name] for device in shown] for name in ("peak_bytes", "step")
-    )
+    peaks = [device["breakdown"]["peak_bytes"] for device in shown]
+    steps = [device["breakdown"]["step"] for device in shown]
+    sizes: dict[Group, list[int]] = defaultdict(lambda: [0] * len(shown))
+    for at, device in enumerate(shown):
+        for part in device["breakdown"]["parts"]:
+            sizes[part["category"], part["trainable"]][at] = part["bytes"]
     unit = unit_for(peaks)
     rows = [
-        [category_name(*group), *(format_figure(column.get(group, 0), unit) for column in columns)]
-        for group in reversed(groups)
-        if any(column.get(group) for column in columns)
+        [category_name(*group), *(format_figure(size, unit) for size in sizes[group])]
+        for group in sorted(sizes, key=lambda group: stack_order(*group), reverse=True)
+        if any(sizes[group])
     ]
     rows.append(["total", *(format_figure(size, unit) for size in peaks)])
-    at = f"step {steps[0]}"
+    at_steps = f"step {steps[0]}"
     if len(set(steps)) > 1:
         rows.append(["traced step", *map(str, steps)])
-        at = "their traced steps"
-    left_out = (
-        (f"; the {len(shown)} of {len(traced)} with the highest peaks")
-        if len(traced) > len(shown)
-        else ""
-    )
+        at_steps = "their traced steps"
+    left_out = ""
+    if len(traced) > len(shown):
+        left_out = f"; the {len(shown)} of {len(traced)} with the highest peaks"
     table = format_table(["", *(clean(device["device"]) for device in shown)], rows)
-    return f"devices at {at}, {unit} at the peak{left_out}:\n{table}"
+    return f"devices at {at_steps}, {unit} at the peak{left_out}:\n{table}"
 
 
 def category_name(category: str, trainable: bool | None) -> str:
@@ -631,16 +603,13 @@ def _span_line(span: PoolSpan) -> str:
 
 
 def host_lines(worker: str, summary: HostSummary) -> list[str]:
-    resident, peak, state = (
-        format_bytes(summary.resident_bytes),
-        format_bytes(summary.peak_bytes),
-        summary.state,
-    )
+    resident, peak = format_bytes(summary.resident_bytes), format_bytes(summary.peak_bytes)
     sentences = [f"RSS {resident} at the last step, at most {peak} at step {summary.peak_step}"]
-    if state is not None:
-        sizes = {name: size for name, size in state.parts.items() if size or name == "other_bytes"}
+    if (state := summary.state) is not None:
         parts = " + ".join(
-            f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items()
+            f"{PART_NAMES[name]} {format_bytes(size)}"
+            for name, size in state.parts.items()
+            if size or name == "other_bytes"
         )
         sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {parts}")
     sentences.append(summary.sentence)
@@ -648,26 +617,21 @@ def host_lines(worker: str, summary: HostSummary) -> list[str]:
 
 
 def oom_lines(oom: Oom) -> list[str]:
-    where = f" {oom.place}".rstrip()
-    head = f"{oom.device}, ran out of memory{where}: {format_bytes(oom.requested_bytes)} requested"
-    requester = ", ".join(
-        text for text in (oom.op, oom.shape, oom.layer and f"layer {oom.layer}", oom.line) if text
-    )
-    lines = [
-        f"{head} by {requester}" if requester else head,
-        *([f"  {oom.outcome}"] if oom.outcome else []),
-    ]
+    size = format_bytes(oom.requested_bytes)
+    head = f"{f'{oom.device}, ran out of memory {oom.place}'.rstrip()}: {size} requested"
+    layer = oom.layer and f"layer {oom.layer}"
+    requester = ", ".join(filter(None, (oom.op, oom.shape, layer, oom.line)))
+    lines = [f"{head} by {requester}" if requester else head]
+    lines += [f"  {oom.outcome}"] if oom.outcome else []
     lines.append(f"  verdict: {oom.verdict or UNKNOWN}. {oom.reason}".rstrip())
-    sizes = (
-        oom.in_use_bytes,
-        oom.free_bytes,
-        oom.largest_free_bytes,
-        oom.pool_bytes,
-        oom.capacity_bytes,
-    )
-    names = ("in use", "free", "largest free chunk", "pool", "capacity")
-    figures = (f"{name} {format_bytes(size)}" for name, size in zip(names, sizes, strict=True))
-    lines.append(f"  {', '.join(figures)}")
+    figures = {
+        "in use": oom.in_use_bytes,
+        "free": oom.free_bytes,
+        "largest free chunk": oom.largest_free_bytes,
+        "pool": oom.pool_bytes,
+        "capacity": oom.capacity_bytes,
+    }
+    lines.append(f"  {', '.join(f'{name} {format_bytes(one)}' for name, one in figures.items())}")
     inside = request_contents(oom)
     lines += [f"  {inside.sentence}"] if inside else []
     for title, ledger in (
@@ -678,11 +642,9 @@ def oom_lines(oom: Oom) -> list[str]:
         for row in ledger[:MAX_OWNERS]:
             owner = ", ".join(filter(None, (row.layer, row.category.replace("_", " "))))
             lines.append(f"    {format_bytes(row.bytes):>10}  {owner}")
-        others = ledger[MAX_OWNERS:]
-        if others:
-            lines.append(
-                f"    {format_bytes(sum(row.bytes for row in others)):>10}  {len(others)} more"
-            )
+        if others := ledger[MAX_OWNERS:]:
+            size = format_bytes(sum(row.bytes for row in others))
+            lines.append(f"    {size:>10}  {len(others)} more")
     if oom.fixes:
         lines.append("  possible fixes:")
     for fix in oom.fixes:
@@ -815,32 +777,23 @@ def _largest_layers(
     for row in (*place.ledger, *request):
         sums[row.layer] += row.bytes
         categories[row.category.replace("_", " ")] += row.bytes if row.layer is None else 0
-    others = (
-        (
-            "not tied to a layer, mostly "
-            f"{max(categories, key=categories.__getitem__, default=UNKNOWN)}"
-        ),
-        "",
-    )
+    mostly = max(categories, key=categories.__getitem__, default=UNKNOWN)
+    layers = () if table is None else table.layers
     entries = [
         (
-            others
+            (f"not tied to a layer, mostly {mostly}", "")
             if path is None
-            else (shown_name(path), _trained(path, () if table is None else table.layers)),
+            else (shown_name(path), _trained(path, layers)),
             size,
         )
         for path, size in sums.most_common()
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
-    when = (
-        "failure"
-        if place is failed or getattr(place, "at_failure", False)
-        else ("highest traced peak")
-    )
-    about = (" with the request" if request else "") + (
-        "" if place.step is None else f", step {place.step}"
-    )
-    return _shares(f"memory at the {when}{about}", entries, sum(sums.values()), most).split("\n")
+    is_failure = place is failed or getattr(place, "at_failure", False)
+    title = f"memory at the {'failure' if is_failure else 'highest traced peak'}"
+    title += " with the request" if request else ""
+    title += "" if place.step is None else f", step {place.step}"
+    return _shares(title, entries, sum(sums.values()), most).split("\n")
 
 
 def _trained(path: str, layers: Sequence[Layer]) -> str:
@@ -848,54 +801,38 @@ def _trained(path: str, layers: Sequence[Layer]) -> str:
     flags = {
         one.trainable for one in layers if one.parameters and f"{one.path}/".startswith(f"{path}/")
     }
-    return (
-        ""
-        if not flags
-        else "partly frozen"
-        if len(flags) > 1
-        else "trainable"
-        if flags.pop()
-        else "frozen"
-    )
+    if len(flags) > 1:
+        return "partly frozen"
+    return "".join("trainable" if flag else "frozen" for flag in flags)
 
 
 def runs_table(
     runs: Mapping[str, Run], by_worker: Mapping[str, Mapping[str, Run]]
 ) -> tuple[str, str]:
     """A line for each run, and the name of the run to look at first, as in the list of the tab."""
-    rows, entries = [], []
+    entries = []
     for name, run in runs.items():
-        growths = {
-            worker: growth_findings(worker, own) or host_findings(own)
-            for worker, own in by_worker[name].items()
-        }
-        status = worst(
-            [run_status(own, bool(growths[worker])) for worker, own in by_worker[name].items()]
-        )
+        workers = by_worker[name]
         device = shown_device(run)
-        sizes = [
-            (one.peak_bytes, one.capacity_bytes)
-            for one in device_facts(run)
-            if one.device == device
-        ]
-        shown = [format_bytes(size) for size in (sizes or [(None, None)])[0]]
-        rows.append([shown_name(name), device or UNKNOWN, f"{step_range(run).steps:,}", *shown])
-        times = {
-            "started": max(run.session_starts, default=0),
-            "recorded_until": max(run.samples.wall_time, default=0),
-        }
+        facts = [one for one in device_facts(run) if one.device == device]
+        sizes = [(one.peak_bytes, one.capacity_bytes) for one in facts] or [(None, None)]
+        steps = f"{step_range(run).steps:,}"
         entries.append(
             {
                 "run": name,
-                "status": status,
+                "status": worst([_status(worker, own) for worker, own in workers.items()]),
                 "devices": device,
                 "ended": run.ended is not False,
-                **times,
+                "started": max(run.session_starts, default=0),
+                "recorded_until": max(run.samples.wall_time, default=0),
+                "cells": [device or UNKNOWN, steps, *map(format_bytes, sizes[0])],
             }
         )
     ranked = with_ranks(entries, time.time())
-    rows = [
-        [name, entry["status"], *cells] for (name, *cells), entry in zip(rows, ranked, strict=True)
-    ]
+    rows = [[shown_name(one["run"]), one["status"], *one["cells"]] for one in ranked]
     table = format_table(["run", "status", "device", "steps", "peak", "capacity"], rows, left=3)
     return table, min(ranked, key=lambda one: int(one["rank"]))["run"]
+
+
+def _status(worker: str, run: Run) -> RunStatus:
+    return run_status(run, bool(growth_findings(worker, run) or host_findings(run)))

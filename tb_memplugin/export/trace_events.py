@@ -40,18 +40,18 @@ def step_timelines(
     wanted = [one for one in every if device in (None, one.device) and phase in (None, one.phase)]
     of_step = [one for one in wanted if one.step == step]
     if not of_step:
-        about = "".join(
-            f" {of}" for of in (phase and f"of phase {phase}", device and f"on {device}") if of
-        )
+        about = f" of phase {phase}" if phase else ""
+        about += f" on {device}" if device else ""
         steps = sorted({one.step for one in wanted})
         raise NotFoundError(
             f"run {name} has no timeline of step {step}{about}; available steps: {some(steps)}"
         )
     first = min((one.phase for one in of_step), key=PHASES.index)
+    of_phase = [one for one in of_step if one.phase == first]
     highest: dict[str, Timeline] = {}
-    for timeline in (one for one in of_step if one.phase == first):
-        known = highest.get(timeline.device)
-        if known is None or timeline.in_use_bytes > known.in_use_bytes:
+    for timeline in of_phase:
+        known = highest.setdefault(timeline.device, timeline)
+        if timeline.in_use_bytes > known.in_use_bytes:
             highest[timeline.device] = timeline
     return name, [highest[device] for device in sorted(highest, key=device_order)]
 
@@ -95,19 +95,15 @@ def trace_events(run: str, timelines: Sequence[Timeline]) -> bytes:
 
 def _of_device(pid: int, timeline: Timeline) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": timeline.device}}
-    yield {
-        "ph": "M",
-        "pid": pid,
-        "tid": _STEP_TRACK,
-        "name": "thread_name",
-        "args": {"name": "parts of the step"},
-    }
+    track = {"pid": pid, "tid": _STEP_TRACK}
+    name = {"name": "parts of the step"}
+    yield {"ph": "M", **track, "name": "thread_name", "args": name}
     moments = timeline.time_ns.tolist()
     # of each moment, and the end
     times = [time / 1000 for time in [*moments, max(timeline.duration_ns, moments[-1])]]
     for band in timeline.bands:
-        about = {"ph": "X", "pid": pid, "tid": _STEP_TRACK, "name": band.name}
-        yield about | {"ts": times[band.start], "dur": times[band.end] - times[band.start]}
+        start = times[band.start]
+        yield {"ph": "X", **track, "name": band.name, "ts": start, "dur": times[band.end] - start}
     yield from _counters(pid, timeline, times)
     yield from _allocations(pid, timeline, times)
 

@@ -241,16 +241,12 @@ BAD = {
     f"run={'x' * 100_000}&device={DEVICE}",
     "pool": f"- run=frozen device={DEVICE} {PLACE}&points=9",
     "snapshots": "- run= run=frozen&device= run=frozen&run=frozen run=frozen&step=1",
-    "snapshot": f"{PLACE} run=frozen&step=1 "
-    "device=CPU:0&step=1 "
-    f"{PLACE}&step=a "
-    f"{PLACE}&step=1&step=2 "
-    f"{PLACE}&step=3&phase=",
+    "snapshot": f"{PLACE} run=frozen&step=1 device=CPU:0&step=1 {PLACE}&step=a "
+    f"{PLACE}&step=1&step=2 {PLACE}&step=3&phase=",
     "timelines": "- run= run=frozen&device= run=frozen&step=1",
     "timeline": f"{PLACE} run=frozen&step=3 {PLACE}&step=-3 {PLACE}&step=3&phase=lunch "
     f"{PLACE}&step=3&points=10",
-    "layers": "- run=frozen&step=x run=frozen&step=-0 "
-    "run=frozen&step=%F3%A0 "
+    "layers": "- run=frozen&step=x run=frozen&step=-0 run=frozen&step=%F3%A0 "
     "run=frozen&phase=train",
     "activations": "- run=frozen&points=0 run=frozen&points=%00 run=frozen&first_step=x "
     "run=frozen&phase=train run=frozen&first_step=5&last_step=4",

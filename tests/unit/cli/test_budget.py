@@ -8,16 +8,16 @@ from reading_cases import make_oom, make_samples
 from reading_cases import make_run as run_with
 
 from tb_memplugin.cli.check import (
+    Amount,
     Budget,
     BudgetCheck,
-    Regression,
     check_workers,
     exit_status,
     measure,
 )
 from tb_memplugin.schema import MISSING, RECORDING, SAMPLES, WRONG_NUMBERS, Run, Samples
 
-FIVE_PERCENT = Regression("5%", Fraction(5, 100), 0)
+FIVE_PERCENT = Amount("5%", Fraction(5, 100), 0)
 DAMAGE = "session s, samples: steps 3 to 7 are missing (1 record lost)"
 
 
@@ -35,7 +35,7 @@ def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[Bud
 
 
 def limit(size: int) -> Budget:
-    return Budget(max_bytes=size)
+    return Budget(Amount("", None, size))
 
 
 def only(checks: list[BudgetCheck]) -> BudgetCheck:
@@ -47,15 +47,13 @@ def only(checks: list[BudgetCheck]) -> BudgetCheck:
     ("regression", "baseline", "allowed"),
     [
         (FIVE_PERCENT, 1000, 1050),
-        (Regression("29%", Fraction(29, 100), 0), 100, 129),  # 100 * 0.29 in floats is below 29
-        (Regression("5%", Fraction(5, 100), 0), 19, 19),  # 19.95: never more than 5 %
-        (Regression("0%", Fraction(0), 0), 1000, 1000),
-        (Regression("7B", None, 7), 1000, 1007),
+        (Amount("29%", Fraction(29, 100), 0), 100, 129),  # 100 * 0.29 in floats is below 29
+        (Amount("5%", Fraction(5, 100), 0), 19, 19),  # 19.95: never more than 5 %
+        (Amount("0%", Fraction(0), 0), 1000, 1000),
+        (Amount("7B", None, 7), 1000, 1007),
     ],
 )
-def test_a_regression_is_a_share_or_a_size(
-    regression: Regression, baseline: int, allowed: int
-) -> None:
+def test_a_regression_is_a_share_or_a_size(regression: Amount, baseline: int, allowed: int) -> None:
     budget = Budget(max_regression=regression)
     for peak, status in ((allowed, "within"), (allowed + 1, "violated")):
         check = only(check_run(make_run([peak]), budget, make_run([baseline])))
@@ -79,7 +77,7 @@ def test_a_run_that_ran_out_of_memory_violates_any_budget() -> None:
     assert check.reason == "ran out of memory at step 59 (train): 8.0 MiB requested"
     check = only(check_run(make_run([100]), Budget(max_regression=FIVE_PERCENT), failed))
     assert check.status == "unchecked" and "the baseline ran out of memory" in check.reason
-    check = only(check_run(failed, Budget(1 << 50, phases=("validation",))))
+    check = only(check_run(failed, Budget(Amount("", None, 1 << 50), phases=("validation",))))
     assert check.status == "unchecked"
 
 
@@ -133,7 +131,11 @@ def test_a_device_that_was_not_recorded_is_said() -> None:
         "within",
     ]
     assert (
-        only(check_run(make_run([1], notes=(note,)), Budget(800, devices=("GPU:0",)))).status
+        only(
+            check_run(
+                make_run([1], notes=(note,)), Budget(Amount("", None, 800), devices=("GPU:0",))
+            )
+        ).status
         == "within"
     )
 

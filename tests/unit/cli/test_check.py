@@ -271,7 +271,7 @@ CHECKS = [
 
 
 def test_annotations_cannot_be_broken_out_of() -> None:
-    lines = github_annotations(CHECKS, "runs", allow_new=False).split("\n")
+    lines = github_annotations(CHECKS, allow_new=False).split("\n")
     assert len(lines) == len(CHECKS) + 1 and lines[-1].startswith("1 within budget, 1 violated")
     levels = [re.fullmatch(r"::(error|notice) title=[^:,\n]*::.*", line) for line in lines[:-1]]
     assert all(levels)
@@ -282,12 +282,12 @@ def test_annotations_cannot_be_broken_out_of() -> None:
     assert message.replace("%25", "%").startswith(
         'peak 5% a|b`c``<img src=x>&"%�::error::x,y:@user'
     )
-    accepted = github_annotations(CHECKS, "runs", allow_new=True).split("\n")
+    accepted = github_annotations(CHECKS, allow_new=True).split("\n")
     assert next(line for line in accepted if "fresh" in line).startswith("::notice")
 
 
 def test_junit_has_the_results_and_any_name() -> None:
-    root = ElementTree.fromstring(junit_xml(CHECKS, "runs", allow_new=True))
+    root = ElementTree.fromstring(junit_xml(CHECKS, allow_new=True))
     suites = {suite.get("name"): suite for suite in root}
     assert len(suites) == 4
     found = {}
@@ -321,7 +321,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_markdown_cells_stay_cells_and_code() -> None:
-    text = markdown_table(CHECKS, "runs", allow_new=False)
+    text = markdown_table(CHECKS, allow_new=False)
     rows = text.split("\n")[2:-2]
     assert len(rows) == len(CHECKS)
     for row in rows:

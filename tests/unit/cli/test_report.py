@@ -76,7 +76,7 @@ def test_snapshots_and_maps_beyond_the_limits_are_reported(tmp_path, monkeypatch
     monkeypatch.setattr("tb_memplugin.cli.report.MAX_SNAPSHOTS", 3)
     monkeypatch.setattr("tb_memplugin.cli.report.MAX_MAPS", 2)
     found, _ = packed(tmp_path)
-    assert [place["step"] for place in asked(found, "snapshot")] == ["1", "7", "8", "9"]
+    assert [place["step"] for place in asked(found, "snapshot")] == ["1", "9", "8", "7"]
     assert {"0", "8", "9"} >= {place["step"] for place in asked(found, "map")} >= {"8", "9"}
     refused = {
         (question.route, question.parameters["step"]): why for question, why in found.refusals
