@@ -11,23 +11,24 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
-    "schema": 12_601,
-    "allocator": 5_548,
-    "importers": 14_846,
-    "attribution": 34_733,
-    "storage": 36_753,
-    "analysis": 31_121,
-    "fit": 38_472,
-    "export": 15_218,
-    "recorder": 85_056,
-    "training": 13_145,
-    "server": 16_389,
-    "cli": 16_216,
+    "schema": 12_779,
+    "allocator": 5_088,
+    "importers": 14_838,
+    "attribution": 32_779,
+    "storage": 35_293,
+    "analysis": 30_298,
+    "fit": 38_658,
+    "export": 15_100,
+    "recorder": 84_892,
+    "training": 13_061,
+    "server": 15_442,
+    "cli": 14_970,
 }
 """Room to its tokens when its budget was last set. A room imports only from rooms above it."""
-TOP = 3_724
+TOP = 3_703
 """The same of the modules beside the rooms."""
 SLACK = 1.05  # by which a room may grow before its budget is raised, in a commit of its own
+MAX_CLASS_LINES, MAX_METHODS = 250, 25
 READ = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 
 
@@ -136,6 +137,23 @@ def test_the_entry_point_imports_nothing_that_can_fail() -> None:
     }
     # THEN at its top it imports nothing but TensorBoard's base class
     assert at_top == {"typing", "tensorboard.plugins"}
+
+
+def test_no_class_is_too_large_to_read() -> None:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    classes = [
+        (path.name, node)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    lines = {(name, node.name): node.end_lineno - node.lineno + 1 for name, node in classes}
+    methods = {
+        (name, node.name): sum(isinstance(one, functions) for one in node.body)
+        for name, node in classes
+    }
+    assert {one: count for one, count in lines.items() if count > MAX_CLASS_LINES} == {}
+    assert {one: count for one, count in methods.items() if count > MAX_METHODS} == {}
 
 
 def test_no_inner_function_calls_itself() -> None:
