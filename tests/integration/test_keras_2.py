@@ -49,14 +49,12 @@ for eager in (False, True):
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[3, 7])
     with_it, model = losses([callback], eager)
     callback.close()
-    told[os.path.basename(run)] = {
-        {
-            "same": with_it == losses([], eager)[0],
-            "weights": nbytes(model.trainable_weights),
-            "frozen": nbytes(model.non_trainable_weights),
-            "restored": keras.layers.Layer.__call__ is original_call,
-        }
-    }
+    told[os.path.basename(run)] = {{
+        "same": with_it == losses([], eager)[0],
+        "weights": nbytes(model.trainable_weights),
+        "frozen": nbytes(model.non_trainable_weights),
+        "restored": keras.layers.Layer.__call__ is original_call,
+    }}
 answer(told)
 """
 
