@@ -15,11 +15,10 @@ MIB = 1 << 20
 TRAIN = """
 import numpy as np, tensorflow as tf, keras, time
 import tb_memplugin
-from tb_memplugin.recorder.tracing import measurements as step_ends
+from tb_memplugin.recorder.tracing import measurements
 
-step_ends.SHARE = (
-    4.0  # a measurement that a busy machine delays must not use up the budget of the whole run
-)
+# A measurement that a busy machine delays must not use up the budget of the whole run.
+measurements.SHARE = 4.0
 model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 kept = []
