@@ -34,6 +34,7 @@ AS_TF_KERAS = "keras = tf.keras"
 FIT = """
 def losses(callbacks, eager):
     model = make_model()
+    model.get_layer("conv").trainable = False
     model.compile({optimizer}, loss, metrics=["accuracy"], run_eagerly=eager)
     history = model.fit(
         x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y), callbacks=callbacks
@@ -75,7 +76,9 @@ def check(run: Run, told: dict[str, Any]) -> None:
     assert sorted(set(run.samples.phase.tolist())) == [0, 1, 2]
     assert not run.notes, run.notes
     # Every layer is known, with the weights and slots that Keras itself counts.
-    assert [layer.path for layer in run.layer_tables[-1].layers][:2] == ["net", "net/conv"]
+    layers = run.layer_tables[-1].layers
+    assert [layer.path for layer in layers][:2] == ["net", "net/conv"]
+    assert sum(layer.trainable_weight_bytes for layer in layers) == told["weights"]
     assert [snapshot.step for snapshot in run.snapshots] == [3, 7]
     for snapshot in run.snapshots:
         assert requested(snapshot, "weights", trainable=True, layer="net/") == told["weights"]

@@ -88,7 +88,10 @@ def contained(value: Any, most: int | None = None) -> list[Any] | None:
 
 def own_list(item: Any, name: str) -> list[Any]:
     """The items of a list or a tuple in the object's `__dict__`; none if it is anything else."""
-    value = unwrapped(own(item, name))
+    value = own(item, name)
+    if value is None or type(value) is list:  # as most are
+        return [] if value is None else value.copy()
+    value = unwrapped(value)
     return [] if is_a(value, dict) else contained(value) or []
 
 

@@ -18,6 +18,7 @@ from tb_memplugin.recorder.watch.layers import (
     is_trainable,
     metrics_variables,
     own_variables,
+    trainable_state,
     variables_of,
     walk,
 )
@@ -109,9 +110,7 @@ def signature(model: Any, optimizer: Any) -> Hashable:
     seconds."""
     recomputed = call_notes.recomputed  # those of other models come and go
     return (
-        id(model),
-        tuple(map(id, variables_of(model, "weights"))),
-        frozenset(map(id, variables_of(model, "trainable_variables"))),
+        trainable_state(model),
         id(optimizer),
         len(all_variables(optimizer)),
         frozenset(id(node.layer) for node in walk(model) if node.layer in recomputed)

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base import (
@@ -175,7 +175,7 @@ def _claim(
     for _, child in reversed(children(layer)):
         _claim(child, waiting, claimed, owned)
     owned[node.path] = list(
-        {id(one): one for one in _own_weights(layer) if id(one) not in claimed}.values()
+        {id(one): one for one in own_weights(layer) if id(one) not in claimed}.values()
     )
     claimed.update(map(id, owned[node.path]))
 
@@ -190,18 +190,37 @@ def variables_of(layer: Any, name: str) -> list[Any]:
     if only_trainable and is_layer(layer) and not is_trainable(layer):
         return []
     found: dict[int, Any] = {}
-    pending, visited = [layer], set[int]()
-    while pending:
-        one = pending.pop()
-        if id(one) not in visited:
-            visited.add(id(one))
-            pending += [child for _, child in reversed(children(one))]
-            variables = _own_weights(one) + (own_state(one) if name.endswith("variables") else [])
-            found.update((id(variable), variable) for variable in variables)
+    for one in _with_inner(layer, only_trainable):
+        variables = own_weights(one) + (own_state(one) if name.endswith("variables") else [])
+        found.update((id(variable), variable) for variable in variables)
     return [one for one in found.values() if not only_trainable or attribute(one, "trainable")]
 
 
-def _own_weights(layer: Any) -> list[Any]:
+def trainable_state(model: Any) -> Hashable:
+    """A value that changes with the layers and weights of a model, and with what of them is
+    trained."""
+    return tuple(
+        (id(one), is_trainable(one), *((id(it), own(it, "_trainable")) for it in own_weights(one)))
+        for one in _with_inner(model)
+    )
+
+
+def _with_inner(layer: Any, only_trainable: bool = False) -> Iterator[Any]:
+    """A layer or module and all inside it, each once. Of Keras 2, a frozen layer's weights stay
+    trainable themselves: those are left out with `only_trainable`."""
+    pending, visited = [layer], set[int]()
+    while pending:
+        one = pending.pop()
+        of_layer = is_layer(one)
+        is_frozen = only_trainable and of_layer and not is_trainable(one)
+        if id(one) not in visited and not (is_frozen and "_trainable_weights" in attributes(one)):
+            visited.add(id(one))
+            inner = _inner_layers(one) if of_layer else [child for _, child in children(one)]
+            pending += reversed(inner)
+            yield one
+
+
+def own_weights(layer: Any) -> list[Any]:
     """The weights that a layer tracks itself."""
     if not is_layer(layer):
         import tensorflow as tf
@@ -237,7 +256,7 @@ def metrics_variables(model: Any) -> list[Any]:
         if id(metric) not in visited:
             visited.add(id(metric))
             found += own_list(metric, "_variables")
-            found += _own_weights(metric) if is_layer(metric) else []
+            found += own_weights(metric) if is_layer(metric) else []
             for name in ("_metrics", "_flat_metrics", "_metrics_list"):
                 pending += own_list(metric, name)
             pending.append(own(metric, "_loss_metric"))
