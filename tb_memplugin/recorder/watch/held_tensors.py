@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 from tb_memplugin.recorder.base import (
     ByIdentity,
-    attribute,
     is_a,
     own,
     own_list,
@@ -33,7 +32,7 @@ from tb_memplugin.recorder.heap import (
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.graphs import PIPELINE_FUNCTION
 from tb_memplugin.recorder.watch.notes import call_notes, input_notes
-from tb_memplugin.recorder.watch.variable_values import short_device, tensor_size
+from tb_memplugin.recorder.watch.variable_values import has_handle, short_device, tensor_size
 from tb_memplugin.recorder.watch.variables import former_variables
 from tb_memplugin.schema import DATA_SET, TensorFact
 
@@ -194,7 +193,7 @@ class HeldTensors:
                     self._datasets.add(item)
                     tensors += _tensors_of(item)
             elif is_a(item, tf.Variable):
-                if tf.executing_eagerly() and attribute(item, "handle") is not None:
+                if tf.executing_eagerly() and has_handle(item):
                     self._variables.add(item)
             elif is_a(item, *models) or layers.is_module(item):
                 self._models.add(item)

@@ -24,7 +24,7 @@ def kept(variable: Any, name: str) -> Any:
     return getattr(variable, name) if value is None else value
 
 
-def _has_handle(variable: Any) -> bool:
+def has_handle(variable: Any) -> bool:
     return own(variable, "_handle") is not None or attribute(variable, "handle") is not None
 
 
@@ -33,7 +33,7 @@ def tf_variable(variable: Any) -> Any:
     if own(variable, "_handle") is not None:
         return variable
     inner = attribute(variable, "_value")
-    return inner if inner is not None and _has_handle(inner) else variable
+    return inner if inner is not None and has_handle(inner) else variable
 
 
 def replicas(variable: Any) -> list[Any]:
@@ -43,7 +43,7 @@ def replicas(variable: Any) -> list[Any]:
     if own(value, "_handle") is not None:
         return [value]
     parts = contained(attribute(value, "values")) or [value]
-    return [part for part in parts if _has_handle(part)]
+    return [part for part in parts if has_handle(part)]
 
 
 def variable_bytes(variable: Any) -> int:

@@ -61,6 +61,16 @@ def test_a_tensor_has_its_kind_size_shape_and_place() -> None:
     assert fact == TensorFact("held_tensors", 5 * 7 * 4, address_of(tensor), (5, 7), "float32")
 
 
+def test_a_variable_is_known_by_its_own_handle_without_asking_its_class() -> None:
+    asked: list[Any] = []
+    variable = tf.Variable(tf.zeros([300]))
+    variable.__class__ = type("Odd", (type(variable),), {"handle": property(asked.append)})
+    kept.append(variable)
+    held = HeldTensors()
+    held.find({}, [])
+    assert any(one is variable for one in held.variables()) and not asked
+
+
 def test_of_several_tensors_at_one_place_the_surest_kind_counts(notes: None) -> None:
     held = make(5)
     alias = tf.raw_ops.Reshape(tensor=held, shape=[5, 1])
