@@ -195,3 +195,9 @@ def test_a_function_is_traced_once_more_only_if_it_was_traced_unseen(
         "recorded prediction": 1,
         "again": 0,
     }
+    # AND the runs in which one was traced again say so
+    runs = tb_memplugin.load(tmp_path)
+    again = {
+        name for name, run in runs.items() if "traced the model's function again" in str(run.notes)
+    }
+    assert again == {"e"}

@@ -43,6 +43,10 @@ POOLS = "measuring the pool"
 POST_MORTEMS = "post-mortems of failed allocations"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
+_MADE_AGAIN = (
+    "step {step} took {seconds:.1f} s: TensorFlow traced the model's function again, because no "
+    "recorder saw the first time. With the callback from the first call on nothing is traced twice."
+)
 _NUMBERS = "must be integers from 0 to 2**53 - 1"
 
 
@@ -202,6 +206,9 @@ class Steps:
         seconds = time.perf_counter() - opened.began
         if self.windows.compiled:
             self.check_table(step)  # the first step builds the optimizer
+        if self._layers.remade:
+            self._layers.remade = False
+            self._faults.warn(_MADE_AGAIN.format(step=step, seconds=seconds))
         peak = 0 if sample is None else max(sample.peak_bytes.values(), default=0)
         traced = self.windows.end(step, phase, wall_time, seconds, peak)
         cost = self._faults.run(COUNTERS, self._counts.count, step, self.sampler.host_grew)

@@ -125,13 +125,15 @@ class _StepFunctions:
                 if function not in seen:
                     self._unseen.add(function)
 
-    def see(self, model: Any, name: str) -> None:
+    def see(self, model: Any, name: str) -> bool:
         """Note a function that is about to be called, or a new one in its place if it was made
-        unseen."""
-        if unguarded(own(model, name)) in self._unseen:
+        unseen; return whether it is a new one."""
+        is_unseen = unguarded(own(model, name)) in self._unseen
+        if is_unseen:
             setattr(model, name, None)
             getattr(model, f"make_{name}")()
         self.note_seen(model)
+        return is_unseen
 
 
 _step_functions = _StepFunctions()
@@ -172,6 +174,7 @@ class LayerWatch:
     def __init__(self, faults: Faults, source_lines: bool = True) -> None:
         self.step_batch_size: int | None = None  # of the current step, as the program names it
         self.last_step = -1  # the last training step that ended, -1 for none
+        self.remade = False  # whether the function of the running step was made again, to see it
         self.batch_size: int | None = None  # for the table
         self._installed = False
         self._lines = SourceLines() if source_lines else None
@@ -250,7 +253,7 @@ class LayerWatch:
         self._faults.run(OBSERVING, _step_functions.find_unseen, model)
 
     def see_function(self, model: Any, name: str) -> None:
-        self._faults.run(OBSERVING, _step_functions.see, model, name)
+        self.remade = bool(self._faults.run(OBSERVING, _step_functions.see, model, name))
 
     def begin_window(self, batches_since: float = -math.inf) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start
