@@ -16,9 +16,9 @@ PEAK_GROWTH = 1.01  # A peak above the last traced one by this factor requests a
 EARLY_SECONDS = (0.25, 0.5, 1.0, 2.0)
 """Times after its first trace from which the first phase of a run is traced again beyond the
 budget, so that a short training has five breakdowns as well."""
-EARLY_SHARE = 0.1
-"""Most of the time since the recorder's start that all traces may have cost by then. Traces of 8 ms
-still come at the times above; slower ones come later, so that a short training is not mostly
+EARLY_SHARE = 0.25
+"""Most of the time since the recorder's start that all traces may have cost by then. Traces of 20
+ms still come at the times above; slower ones come later, so that a short training is not mostly
 tracing."""
 FIRST_ESTIMATE_SECONDS = 0.05  # assumed cost of a trace before the first measurement
 
