@@ -50,6 +50,7 @@ export function PlanHead({ plan }: { plan: Plan }) {
           )}
         </dl>
       )}
+      {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
       <NoticeList sentences={planNotes(plan)} testid="plan-sentences" />
     </>
   );
@@ -156,10 +157,7 @@ export function PlanParts({ plan }: { plan: Plan }) {
     <div class="what-if-pictures below">
       {plan.options.length > 1 && <Options plan={plan} />}
       {plan.options.length > 1 && <PlanDots plan={plan} choose={choose} />}
-      <div class="plan-parts">
-        {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
-        <Segments plan={plan} />
-      </div>
+      <Segments plan={plan} />
     </div>
   );
 }

@@ -211,13 +211,15 @@ function Categories({
 
 const SAVED = { width: 560, height: 420 };
 
+/** `isSearching`: `plan` is that for the conditions before. */
 interface HeadProps {
   answer: WhatIf;
   plan: Plan | null;
   planFault: string | null;
+  isSearching: boolean;
 }
 
-function AnswerHead({ answer, plan, planFault }: HeadProps) {
+function AnswerHead({ answer, plan, planFault, isSearching }: HeadProps) {
   return (
     <div class="answer-head">
       <div class="verdicts">
@@ -228,16 +230,25 @@ function AnswerHead({ answer, plan, planFault }: HeadProps) {
         </div>
         <div class="plan-head">
           {planFault !== null && <Fault sentence={planFault} />}
-          {plan && planSentence(plan) !== answer.sentence && <PlanHead plan={plan} />}
+          {isSearching && (
+            <h2 class="verdict" data-testid="plan-search" aria-live="polite">
+              Searching for a plan…
+            </h2>
+          )}
+          {plan && !isSearching && planSentence(plan) !== answer.sentence && (
+            <PlanHead plan={plan} />
+          )}
         </div>
       </div>
-      <Method answer={answer} plan={plan} />
+      <Method answer={answer} plan={isSearching ? null : plan} />
     </div>
   );
 }
 
-function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) {
+function Answer({ run, ...head }: HeadProps & { run: RunInfo }) {
   const focus = useFocus();
+  const { answer, isSearching } = head;
+  const plan = isSearching ? null : head.plan;
   const peaks = useMemo(() => peaksOf(answer, plan), [answer, plan]);
   const categories = useMemo(() => categoriesOf(peaks), [peaks]);
   const drawn = { peaks, categories, capacity: answer.capacity_bytes, focus };
@@ -260,7 +271,7 @@ function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) 
   });
   return (
     <div class="answer">
-      <AnswerHead {...{ answer, plan, planFault }} />
+      <AnswerHead {...head} />
       {isKnown && (
         <div class="body">
           <div class="picture what-if-pictures">
@@ -269,7 +280,11 @@ function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) 
             <BatchLimits run={run} device={answer.device} />
           </div>
           <Categories {...{ peaks, categories }} measuredStep={answer.measured?.step ?? null} />
-          {plan && plan.fits !== null && <PlanParts plan={plan} />}
+          {head.plan && head.plan.fits !== null && (
+            <div class="plan-below" aria-busy={isSearching} inert={isSearching}>
+              <PlanParts plan={head.plan} />
+            </div>
+          )}
         </div>
       )}
     </div>
@@ -328,6 +343,7 @@ export function WhatIfView({ run, device }: { run: RunInfo; device: string }) {
           answer={answer}
           plan={plan}
           planFault={planFaults.find((one) => !isOfField(one))?.sentence ?? null}
+          isSearching={planned.value === null && planned.error === null}
         />
       )}
       {!answer && !fault && <Skeleton />}
