@@ -89,7 +89,8 @@ _LIBRARIES = _Kind(
             f"{{all_status}}: a CUDA library (cuDNN, cuBLAS) could not be used. {_MOSTLY}",
         ),
         _Message(
-            r"cuDNN failed to initialize|DNN library (?:initialization failed|is not found)"
+            r"cuDNN failed to initialize|cuDNN launch failure"
+            r"|DNN library (?:initialization failed|is not found)"
             r"|Blas \w{1,20} launch failed|without BLAS support|create cu\w{1,10} handle",
             f"cuDNN or cuBLAS could not be used; the log lacks the reason. {_MOSTLY}",
         ),
@@ -115,6 +116,17 @@ _DRIVER = _Kind(
     ),
     _SMALLER_POOL,
     _GPU,
+)
+
+_SCRATCH = _Kind(
+    ("No algorithm worked!",),
+    (
+        _Message(
+            "No algorithm worked!",
+            "No algorithm of a convolution worked, mostly for want of scratch space in the pool.",
+        ),
+    ),
+    "Use a smaller batch, or a larger pool.",
 )
 
 _BATCHES = (
@@ -146,7 +158,8 @@ _PROCESS = r"process (?P<pid>\d{1,10})(?:, UID \d{1,10},)? \((?P<name>[^()\n]{1,
 _KILLED = _Kind(
     (
         *("illed", "xit", "137", "oom", "OOM", "SIGKILL", "signal", "status=9", "Exceeded"),
-        *("ut of memory", "Out Of Memory", "OUT_OF_MEMORY"),
+        *("ut of memory", "Out Of Memory", "OUT_OF_MEMORY", "low on resource"),
+        *("TERM_MEMLIMIT", "available RAM", "than is available"),
     ),
     (
         _Message(
@@ -164,9 +177,12 @@ _KILLED = _Kind(
             "The kernel's OOM killer ended process {pid} ({name}).",
         ),
         _Message(
-            r"(?P<all_words>invoked oom-killer|oom[-_]kill(?:er)? event|OOMKilled|OOM [Kk]ill"
-            r"|Exceeded (?:job|step) memory limit|(?<!\w)OUT_OF_MEMORY|: Out Of Memory"
-            r"|cgroup out-of-memory handler)",
+            r"(?P<all_words>invoked oom-killer|oom[-_]kill(?:er)? event|OOM [Kk]ill"
+            r"|OOMKilled(?!\"?: ?false)|Exceeded (?:job|step) memory limit|(?<!\w)OUT_OF_MEMORY"
+            r"|: Out Of Memory|cgroup out-of-memory handler|low on resource: memory|TERM_MEMLIMIT"
+            r"|killed: mem \w{1,20} exceeded limit|using all available RAM"
+            r"|killed due to (?:memory pressure|the node running low)"
+            r"|tried to allocate more memory than is available)",
             "A process was ended because the memory of the machine, or the limit of its job or "
             "container, was used up ({all_words}).",
         ),
@@ -190,7 +206,7 @@ _KILLED = _Kind(
             "The limit of its job or container (cgroup) is {k_limit}.",
         ),
         _Message(
-            r"Memory cgroup out of memory|CONSTRAINT_MEMCG",
+            r"Memory cgroup out of memory|CONSTRAINT_MEMCG|killed as a result of limit of",
             "The limit of its job or container (cgroup) was reached, not that of the machine.",
         ),
         _Message(r"CONSTRAINT_NONE|global_oom", "The memory of the whole machine was used up."),
@@ -288,7 +304,7 @@ _XLA = _Kind(
     ),
     "Its temporaries mostly grow with the batch size.",
 )
-_KINDS = (_LIBRARIES, _DRIVER, _PINNED, _KILLED, _HOST, _LARGE, _PYTORCH, _XLA)
+_KINDS = (_LIBRARIES, _SCRATCH, _DRIVER, _PINNED, _KILLED, _HOST, _LARGE, _PYTORCH, _XLA)
 
 _BUFFER = re.compile(
     rf"Size: (?P<size>{_SIZE}){_NEXT}"

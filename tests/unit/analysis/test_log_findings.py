@@ -61,6 +61,7 @@ def only(text: str) -> str:
             ["the log lacks the reason", MOSTLY],
         ),
         ("FAILED_PRECONDITION: DNN library initialization failed. Look at the errors", [MOSTLY]),
+        ("InternalError: cuDNN launch failure : input shape ([16,64,112,112])", [MOSTLY]),
         ("InternalError: Blas GEMM launch failed : a.shape=(1, 2), b.shape=(2, 3)", [MOSTLY]),
     ],
 )
@@ -79,6 +80,12 @@ def test_a_cuda_library_without_memory_is_not_within_the_pool(
     assert all(sentence in finding for sentence in [*sentences, "set_memory_growth(gpu, True)"])
     assert (pool is None) == ("may take" not in finding) and (pool or "") in finding
     assert "process" not in finding  # the log names none
+
+
+def test_algorithms_without_scratch_space() -> None:
+    assert "scratch space in the pool" in only(
+        "NotFoundError: No algorithm worked!  Error messages:"
+    )
 
 
 def test_a_handle_that_could_not_be_destroyed_says_nothing() -> None:
@@ -209,6 +216,13 @@ def test_what_sigkill_leaves_need_not_be_for_want_of_memory(line: str, words: st
         "slurmstepd: error: Exceeded job memory limit at some point.",
         "srun: error: gpu01: task 0: Out Of Memory",
         "State: OUT_OF_MEMORY (exit code 0)",
+        '"OOMKilled": true,',
+        "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
+        "=>> PBS: job killed: mem 12345kb exceeded limit 1234kb",
+        "Your session crashed after using all available RAM.",
+        "Your notebook tried to allocate more memory than is available. It has restarted.",
+        "The node was low on resource: memory.",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
         "systemd[1]: x.service: A process of this unit has been killed by the OOM killer.",
     ],
 )
@@ -332,7 +346,10 @@ def test_memory_that_a_program_needs_on_a_tpu() -> None:
 
 
 def test_other_lines_say_nothing_and_advice_is_given_once() -> None:
-    others = "Epoch 3/10\nall done, 137 steps, exit\nSignal processing killed noise\nkilled 5 foes"
+    others = (
+        '"OOMKilled": false\nEpoch 3/10\n'
+        "all done, 137 steps, exit\nSignal processing killed noise\nkilled 5 foes"
+    )
     assert log_findings(f"{others}\nfailed to connect\nno memory problems") == []
     cudnn, driver = log_findings(
         f"{CREATED}\ncould not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED\nfailed to allocate "
