@@ -309,7 +309,7 @@ _KINDS = (_LIBRARIES, _SCRATCH, _DRIVER, _PINNED, _KILLED, _HOST, _LARGE, _PYTOR
 _BUFFER = re.compile(
     rf"Size: (?P<size>{_SIZE}){_NEXT}"
     rf'(?:Operator: [^\n]{{0,80}}?op_name="(?P<op>[^"\n[;]{{0,200}}){_NEXT})?'
-    r"(?:XLA Label: [^\n]{1,80}\n[^\n]{0,400}?Shape|Entry (?P<parameter>Parameter) Subshape): "
+    r"(?:XLA Label: (?P<label>[^\n]{1,80})\n[^\n]{0,400}?Shape|Entry Parameter Subshape): "
     r"(?P<shape>[^\n{]{1,80})"
 )
 """One of the peak buffers that XLA lists, the largest first."""
@@ -327,7 +327,7 @@ def log_findings(text: str) -> list[str]:
             new = (one for one in more if one and not any(one in known for known in found))
             found.append(" ".join((says, *new)))
     buffers = [
-        f"{one['size']} {one['shape'].strip()} ({one['op'] or one['parameter'] or 'no name'})"
+        f"{one['size']} {one['shape'].strip()} ({one['op'] or one['label'] or 'parameter'})"
         for one in itertools.islice(_BUFFER.finditer(text), MAX_BUFFERS)
     ]
     return (

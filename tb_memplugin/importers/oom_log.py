@@ -238,7 +238,7 @@ class LoggedFailure:
 
 def read_log(text: str, wall_time: float, required: bool = True) -> list[LoggedFailure]:
     """The failed allocations in a log, in order, without those that TensorFlow tolerated; a
-    `FormatError` without any if they are `required`."""
+    `FormatError` without any if they are `required`, or if there may have been one."""
     reader = _LogReader()
     thread: str | None = None  # a line without a prefix belongs to the thread of the previous one
     for line in text.splitlines():
@@ -248,7 +248,7 @@ def read_log(text: str, wall_time: float, required: bool = True) -> list[LoggedF
             thread, line = prefix["thread"], line[prefix.end() :]
         reader.take(thread, line)
     failures = reader.finish(wall_time)
-    if not failures and required:
+    if not failures and (required or reader.hint()):
         tolerated = f" but {reader.tolerated} that TensorFlow tolerated" if reader.tolerated else ""
         raise FormatError(
             f"the log of {len(text)} characters has no failed "

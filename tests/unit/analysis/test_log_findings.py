@@ -333,8 +333,13 @@ def test_xlas_plan_and_its_largest_buffers(prefix: str) -> None:
     assert "parameters 1.02GiB, constants 0B, results 4.89GiB, temporaries 1.97GiB." in plan
     assert buffers == (
         "XLA's largest buffers at its peak: 4.89GiB f32[5104,257152] (model/dense/MatMul), 1.96GiB "
-        "f32[2048,257152] (jit(f)/jit(main)/dot_general), 1004.50MiB f16[2048,257152] (Parameter)."
+        "f32[2048,257152] (jit(f)/jit(main)/dot_general), 1004.50MiB f16[2048,257152] (parameter)."
     )
+
+
+def test_a_buffer_without_an_operator_has_xlas_label() -> None:
+    buffer = PEAK[PEAK.index("\tBuffer 4") :]
+    assert only(buffer).endswith("16B (f32[5104,257152], s8[4194304]) (custom-call).")
 
 
 def test_memory_that_a_program_needs_on_a_tpu() -> None:

@@ -454,8 +454,9 @@ def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
             "DT_FLOAT",
             0.0,
         )
-    with pytest.raises(FormatError, match="no memory for a constant or an initial value: expected"):
-        read_log("InvalidArgumentError: Cannot parse tensor from proto", 0.0)
+    for required in (True, False):
+        with pytest.raises(FormatError, match="no memory for a constant or an initial value: exp"):
+            read_log("InvalidArgumentError: Cannot parse tensor from proto", 0.0, required)
     failure = only(END_OF_LOG + text)
     assert failure.request == Request(832 * 216 * 4, shape="[832,216] float")
 
