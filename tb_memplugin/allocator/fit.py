@@ -90,8 +90,8 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
     )
     if unreserved >= rounded:
         figures += (
-            f". The limit leaves {format_bytes(unreserved)}, but the device refused: another "
-            "process holds that memory"
+            f". The limit leaves {format_bytes(unreserved)}, but the pool could not grow: less "
+            "was free outside it"
         )
     elif unreserved:
         usable += unreserved

@@ -3,7 +3,7 @@ view, with sentences.
 
 In comes a `Run` as it was read, or the runs of its workers; out go immutable records, each with its
 sentences. The server, the terminal, the library and the predictions of `fit` call it, and the
-recorder for the summary of its session.
+recorder for the summary of its session. `log_findings` reads logs instead.
 """
 
 from tb_memplugin.analysis.answer import (
@@ -76,6 +76,7 @@ from tb_memplugin.analysis.largest import (
     largest_layer,
     request_contents,
 )
+from tb_memplugin.analysis.log_findings import log_findings
 from tb_memplugin.analysis.pool import (
     POOL_SOURCES,
     MemorySegment,

@@ -259,8 +259,9 @@ class MemorySegment:
     """A part of the bar, of ``in_use`` by category.
 
     ``pool_free`` stands for both free parts if the largest free chunk is unknown; ``process_other``
-    is this process outside the pool (context, libraries, other allocators); ``others`` are other
-    processes, and ``process_other`` if the driver does not report processes. Without a driver,
+    is this process outside the pool (context, libraries, other allocators); ``others`` is
+    other memory in use (of the driver or other processes), with ``process_other`` if the driver
+    does not report processes. Without a driver,
     ``unreserved`` is the capacity outside the pool; if the pool is unknown, ``headroom`` is the
     capacity that is not in use."""
 

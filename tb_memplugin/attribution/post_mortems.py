@@ -37,6 +37,7 @@ from tb_memplugin.schema import (
     dimensions,
     example_bytes,
     format_bytes,
+    is_pinned,
     rows_of,
 )
 
@@ -327,6 +328,11 @@ def running_module(memory_map: MemoryMap, module: ModuleChunk, batch: int | None
     return module.contents(batch, nearest) if is_near else expected
 
 
+_PINNED = (
+    "The request is for pinned host memory: RAM for transfers to GPUs, not memory of a GPU. Do not "
+    "put the whole data set into one tensor: read it in batches from files or a generator "
+    "(tf.data), or give the job more RAM."
+)
 _OF_ALLOCATOR = {"in_use_bytes", "capacity_bytes"}  # which a memory map says as well
 _SAME = (OomEvent.__annotations__.keys() & Oom.__annotations__.keys()) - _OF_ALLOCATOR
 
@@ -360,6 +366,8 @@ def post_mortem(
         notes += memory_map.not_available
         ledger = ledger_of(memory_map, module.ledger if module else ())
     notes += _unknown_of_request(event)
+    if is_pinned(event.device):
+        notes.append(_PINNED)
     if memory_map is not None and module and ledger != ledger_of(memory_map):
         scaled = f", scaled from batch size {module.of_batch}" if module.of_batch else ""
         notes.append(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tb_memplugin.analysis import log_findings
 from tb_memplugin.attribution import AttributedStep, OomEvent, facts_from_names, post_mortem
 from tb_memplugin.cli.parser import LOGDIR, CommandParser
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
@@ -28,6 +29,8 @@ SAME_FAILURE_SECONDS = 11.0
 """TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one
 failure."""
 
+_STYLE = re.compile(r"\x1b\[[\d;]{0,20}m")
+"""Colors and bold type of a terminal, in which Keras 3 sets messages."""
 _DUMP_NAME = re.compile(r"\.(\d{15,17})$")
 
 
@@ -39,6 +42,7 @@ class _Collected:
     failures: list[tuple[LoggedFailure, float]] = dataclasses.field(default_factory=list)
     snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
     timelines: list[Timeline] = dataclasses.field(default_factory=list)
+    findings: list[str] = dataclasses.field(default_factory=list)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -82,6 +86,12 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
     for path in paths:
         _collect(path, collected)
     ooms = _post_mortems(collected)
+    if not (ooms or collected.snapshots):
+        where, meaning = ", ".join(paths), " ".join(collected.findings)
+        raise FormatError(
+            f"{where}: {meaning} No allocator of TensorFlow logged a failed allocation, so no run "
+            "is written."
+        )
     try:
         writer = RunWriter(os.path.join(logdir, name), producer="import")
         for snapshot in collected.snapshots:
@@ -90,6 +100,8 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
             writer.traced(timeline)
         for oom in ooms:
             writer.oom(oom)
+        for finding in collected.findings:
+            writer.note(finding)
         writer.close()
     except OSError as error:
         raise NotFoundError(
@@ -101,7 +113,7 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
         sentences.append(
             f"{name}: {counted(len(collected.snapshots), 'snapshot')} from profiles; {why}"
         )
-    return sentences
+    return sentences + [f"{name}: {one}" for one in collected.findings]
 
 
 def _collect(path: str, collected: _Collected) -> None:
@@ -124,7 +136,13 @@ def _collect(path: str, collected: _Collected) -> None:
 
 def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None:
     if path.endswith(".xplane.pb"):
-        for trace in read_traces(data):
+        traces = read_traces(data)
+        if not traces:
+            raise FormatError(
+                "the profile has no events of an allocator (MemoryAllocation), as that of a JAX "
+                "program; record a TensorFlow program with `tb-memplugin run PROGRAM.py`"
+            )
+        for trace in traces:
             step = len({snapshot.wall_time for snapshot in collected.snapshots} - {changed})
             # The step's ledger and timeline, attributed by op names alone.
             attributed = AttributedStep(
@@ -136,6 +154,11 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
     elif looks_like_dump(data):
         stamp = _DUMP_NAME.search(path)
         collected.dumps.append(read_dump(data, int(stamp[1]) / 1e6 if stamp else changed))
+    elif data[:2] == b"\x1f\x8b" or b'"traceEvents"' in data[:65536]:
+        raise FormatError(
+            "a compressed file or a trace (trace.json) has no events of an allocator; pass the "
+            "profile (*.xplane.pb) from the same directory, or the uncompressed log or dump"
+        )
     elif b"\0" in data[:4096] or not data:
         advice = "pass a memory dump (TF_BFC_MEMORY_DUMP), a log, or a profile (*.xplane.pb)"
         raise FormatError(f"unknown format ({len(data)} bytes); {advice}")
@@ -144,9 +167,11 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
             raise FormatError(
                 f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}"
             )
-        collected.failures += [
-            (one, changed) for one in read_log(data.decode("utf-8", "replace"), changed)
-        ]
+        text = _STYLE.sub("", data.decode("utf-8", "replace"))
+        findings = log_findings(text)
+        collected.findings += (one for one in findings if one not in collected.findings)
+        failures = read_log(text, changed, required=not findings)
+        collected.failures += [(one, changed) for one in failures]
 
 
 def _post_mortems(collected: _Collected) -> list[Oom]:
@@ -175,7 +200,9 @@ def _post_mortems(collected: _Collected) -> list[Oom]:
             wall_time=memory_map.wall_time if memory_map is not None else wall_time,
             notes=failure.notes,
             **values_of(failure, "in_use_bytes", "capacity_bytes"),
-            **values_of(failure.request, "requested_bytes", "op", "shape", "uncertain_bytes"),
+            **values_of(
+                failure.request, "requested_bytes", "uncertain_bytes", "op", "layer", "shape"
+            ),
         )
         ooms.append(post_mortem(event, memory_map))
     for dump in dumps:

@@ -59,6 +59,7 @@ from tb_memplugin.schema import (
     format_figure,
     format_table,
     group_sums,
+    is_pinned,
     stack_order,
     unit_for,
     unrecorded_devices,
@@ -739,7 +740,8 @@ def _cause(oom: Oom) -> str:
         filter(None, (oom.layer and f"layer {oom.layer}", op, oom.shape, oom.line))
     )
     size = "An unknown size" if oom.requested_bytes is None else format_bytes(oom.requested_bytes)
-    requested = f"{size} requested" + (f" by {requester}" if requester else "")
+    kind = " of pinned host memory" if is_pinned(oom.device) else ""
+    requested = f"{size}{kind} requested" + (f" by {requester}" if requester else "")
     free, largest = format_bytes(oom.free_bytes), format_bytes(oom.largest_free_bytes)
     beside = (oom.capacity_bytes or 0) - (oom.pool_bytes or oom.capacity_bytes or 0)
     pieces = f"{free}, at most {largest} in one" + (

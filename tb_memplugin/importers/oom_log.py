@@ -7,9 +7,10 @@ so."""
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tb_memplugin.errors import FormatError
+from tb_memplugin.importers.keras_calls import KerasCall, keras_calls
 from tb_memplugin.importers.log_dump import (
     PRINTED_SIZE,
     LogDump,
@@ -18,7 +19,7 @@ from tb_memplugin.importers.log_dump import (
     printed_bytes,
 )
 from tb_memplugin.importers.xplane import device_name
-from tb_memplugin.schema import DTYPE_BYTES, MAX_BYTES, MemoryMap, format_bytes
+from tb_memplugin.schema import DTYPE_BYTES, MAX_BYTES, MemoryMap, format_bytes, is_pinned
 
 MAX_LOG_BYTES = 1 << 30
 MAX_LINE_CHARACTERS = 20_000
@@ -70,13 +71,16 @@ _COPIED = re.compile(
     r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) in order to run (?P<op>\w+)"
 )
 _UNSIZED = "failed to allocate memory"
-_REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
 _PROTO = "Cannot parse tensor from proto"
 """TensorFlow's message if there is no memory for a constant or an initial value, among other
 reasons."""
 _OF_PROTO = re.compile(r"tensor_shape|dim|size:|dtype:|DT_\w+|[{}]|-?\d+")
 _DETECTED = re.compile(r"Detected at node (\S+)")
 _EAGER = re.compile(r"\[Op:(?!__)(\w+)\]")
+_EAGER_DEVICE = re.compile(
+    r"__wrapped__(?P<op>\w{1,200})_device_\S{0,200}?/device:(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"
+)
+"""Function names of eager ops: ``__wrapped__Mul_device_/job:localhost/…/device:GPU:0``."""
 _NODE_DEVICE = re.compile(
     r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"'
 )
@@ -96,8 +100,9 @@ _PIPELINE = re.compile(
     r"Error in user-defined function passed to|\bIterator::Root\b|\bIteratorGetNext\b"
 )
 _XLA_BYTES = re.compile(
-    r"[Oo]ut of memory (?:while )?trying to allocate "
-    rf"(?:(?P<bytes>\d+) bytes|(?P<size>{PRINTED_SIZE})\b)"
+    r"(?:[Oo]ut of memory (?:(?:while )?trying to allocate|allocating) "
+    rf"|Failed to allocate request for {PRINTED_SIZE} \()"
+    rf"(?:(?P<bytes>\d+)(?: bytes|B\) on device ordinal)|(?P<size>{PRINTED_SIZE})\b)"
 )
 
 
@@ -121,7 +126,8 @@ class Request:
             another size.
         copy: Whether a tensor was to be copied to the device.
         eager, pipeline: Whether Python ran the op, not a function, and whether it is one of an
-            input pipeline."""
+            input pipeline.
+        layer: The layer whose call failed; in Keras 3 its type."""
 
     requested_bytes: int | None = None
     op: str | None = None
@@ -134,6 +140,7 @@ class Request:
     copy: bool = False
     eager: bool = False
     pipeline: bool = False
+    layer: str | None = None
 
 
 def read_message(message: str) -> Request | None:
@@ -143,8 +150,11 @@ def read_message(message: str) -> Request | None:
     if tensor is not None:
         request = _request_of(message, tensor.end())
         shape = tensor["shape"] or _shape_of(re.findall("[0-9]+", tensor["dims"]))
-        device = tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None
-        request = dataclasses.replace(request, device=device, allocator=tensor["allocator"])
+        device, allocator = tensor["device"], tensor["allocator"]
+        if allocator is not None and is_pinned(allocator):  # the message says CPU:0
+            device = allocator
+        device = device.rsplit("device:", 1)[-1] if device else request.device
+        request = dataclasses.replace(request, device=device, allocator=allocator)
         return _with_tensor(request, shape, tensor["type"])
     if size is not None:
         # exact bytes, or in newer versions a rounded size such as ``145.20MiB``
@@ -183,6 +193,7 @@ def _with_tensor(request: Request, shape: str, type_name: str | None) -> Request
 def _request_of(message: str, after: int = 0) -> Request:
     return Request(
         op=_op_of(message, after),
+        device=_device(_EAGER_DEVICE.search(message)),
         eager=_EAGER.search(message) is not None,
         pipeline=_PIPELINE.search(message) is not None,
     )
@@ -194,9 +205,10 @@ def _op_of(message: str, after: int = 0) -> str | None:
 
 
 def _other_name(message: str) -> str | None:
-    node, eager = _DETECTED.search(message), _EAGER.search(message)
+    node = _DETECTED.search(message)
     if node is not None:
         return node[1].strip("'\"")
+    eager = _EAGER.search(message) or _EAGER_DEVICE.search(message)
     return eager[1] if eager else None
 
 
@@ -224,9 +236,9 @@ class LoggedFailure:
     capacity_bytes: int | None = None
 
 
-def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
+def read_log(text: str, wall_time: float, required: bool = True) -> list[LoggedFailure]:
     """The failed allocations in a log, in order, without those that TensorFlow tolerated; a
-    `FormatError` without any."""
+    `FormatError` without any if they are `required`, or if there may have been one."""
     reader = _LogReader()
     thread: str | None = None  # a line without a prefix belongs to the thread of the previous one
     for line in text.splitlines():
@@ -236,14 +248,36 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
             thread, line = prefix["thread"], line[prefix.end() :]
         reader.take(thread, line)
     failures = reader.finish(wall_time)
-    if not failures:
+    if not failures and (required or reader.hint()):
         tolerated = f" but {reader.tolerated} that TensorFlow tolerated" if reader.tolerated else ""
         raise FormatError(
             f"the log of {len(text)} characters has no failed "
             f"allocation{tolerated}{reader.hint()}: expected lines such as 'Allocator (GPU_0_bfc) "
             "ran out of memory trying to allocate …' or 'OOM when allocating tensor …'"
         )
-    return failures
+    calls = tuple(keras_calls(text))
+    return [_in_call(one, calls) for one in failures]
+
+
+def _in_call(failure: LoggedFailure, calls: Sequence[KerasCall]) -> LoggedFailure:
+    """The failure with its layer, if it is the only one whose call failed at such an op, and with
+    the size if that follows from the call's arguments."""
+    request, notes = failure.request, failure.notes
+    op = request.op
+    found = [one for one in calls if op is not None and _op_of(one.message) == op]
+    if op is None or not found or any(one[1:] != found[0][1:] for one in found):
+        return failure
+    call, result = found[0], found[0].result_of(op)
+    request = dataclasses.replace(request, layer=call.layer)
+    if not call.named:
+        notes += (f"The name of the layer of type {call.layer} is unknown: Keras logs its type.",)
+    if result is not None and request.requested_bytes is None:
+        request = _with_tensor(request, *result.split())
+        notes += (
+            f"The size is inferred: the result of {op} in layer {call.layer} has the shape of the "
+            "layer's inputs.",
+        )
+    return dataclasses.replace(failure, request=request, notes=notes)
 
 
 class _LogReader:
@@ -255,7 +289,7 @@ class _LogReader:
         self._open: dict[str | None, LogDump] = {}
         self._messages: list[tuple[Request, LogDump | None]] = []
         self._proto: list[str] = []  # lines of the last tensor that was not parsed
-        self._in_proto = self._refused = False
+        self._in_proto = False
 
     def take(self, thread: str | None, line: str) -> None:
         failed = _FAILED.search(line)
@@ -267,7 +301,6 @@ class _LogReader:
             begun = self._begin(thread, LogDump(failed["name"], rounded, failed["op"] or None))
             begun.printed = printed_bytes(failed["size"])
             return
-        self._refused = self._refused or _REFUSED in line
         if self._takes_proto(line):
             return
         dump = self._open.get(thread)
@@ -321,8 +354,7 @@ class _LogReader:
         """What may have been a failed allocation, in words that continue a sentence; empty without
         any."""
         if not self._proto:
-            other = "but that the device refused memory, which other processes may hold"
-            return f", {other} ({_REFUSED})" if self._refused else ""
+            return ""
         tensor, needed = self._tensor_of_proto(), ""
         if tensor.requested_bytes is not None:
             needed = f", here {format_bytes(tensor.requested_bytes)} for {tensor.shape}"
@@ -344,8 +376,11 @@ class _LogReader:
     def _add_message(self, request: Request) -> None:
         """Assign the request of a message to the last dump of that allocator with the same
         request."""
-        if any(self._same(request, known) for known, _ in self._messages):
-            return
+        for at, (known, dump) in enumerate(self._messages):
+            if self._same(request, known):
+                op, device = known.op or request.op, known.device or request.device
+                self._messages[at] = dataclasses.replace(known, op=op, device=device), dump
+                return
         fitting = [
             dump for dump in self._dumps if dump.fits(_possible_sizes(request), request.allocator)
         ]
@@ -428,7 +463,9 @@ def _request_in(line: str) -> Request | None:
     if _COPY in line:
         copied = _COPIED.search(line)
         return Request(op=copied["op"] if copied else None, device=_device(copied), copy=True)
-    return Request(op=_other_name(line)) if _UNSIZED in line else None
+    if _UNSIZED in line:
+        return Request(op=_other_name(line), device=_device(_EAGER_DEVICE.search(line)))
+    return None
 
 
 def _with_type(request: Request, line: str) -> Request:

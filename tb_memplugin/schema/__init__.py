@@ -52,6 +52,7 @@ from tb_memplugin.schema.fields import (
     fields_of,
     is_cpu,
     is_gpu,
+    is_pinned,
     join_rows,
     known_values,
     last_known,

@@ -111,6 +111,12 @@ def is_cpu(device: str) -> bool:
     return _kind(device) == "CPU"
 
 
+def is_pinned(device: str) -> bool:
+    """Whether it is a pool of host memory that is pinned for transfers to GPUs: TensorFlow's
+    allocators ``gpu_host_bfc``, before 2.3 ``cuda_host_bfc``."""
+    return device.endswith("_host_bfc")
+
+
 def _kind(device: str) -> str:
     return device.rsplit("/", 1)[-1].removeprefix("device:").partition(":")[0].upper()
 

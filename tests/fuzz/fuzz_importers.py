@@ -13,6 +13,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
+    from tb_memplugin.analysis import log_findings
     from tb_memplugin.attribution import AttributedStep, facts_from_names
     from tb_memplugin.errors import FormatError
     from tb_memplugin.importers import read_dump, read_log, read_module, read_traces
@@ -30,10 +31,16 @@ def read_profile(data: bytes) -> None:
             read_frame(Timeline, codec.decode(codec.encode(frame_of("timelines", inside, 0))))
 
 
+def read_text(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    log_findings(text)
+    read_log(text, 0.0)
+
+
 READERS = (
     read_profile,
     lambda data: read_dump(data, 0.0),
-    lambda data: read_log(data.decode("utf-8", "replace"), 0.0),
+    read_text,
     read_module,
 )
 

@@ -226,7 +226,10 @@ const SEGMENTS: Record<MemoryPart, readonly [label: string, meaning: string]> = 
     "this process, outside pool",
     "CUDA context and libraries: the driver's figure for this process − pool",
   ],
-  others: ["other processes", "the driver's figure for all processes − this process"],
+  others: [
+    "other memory in use",
+    "the driver's figure for the GPU − this process, or − the pool if the driver does not report processes",
+  ],
   device_free: ["free on device", "free, the driver's figure"],
   unreserved: [WORDS.unreserved.label, WORDS.unreserved.meaning],
   headroom: [WORDS.headroom.label, "capacity − in use: free in the pool or unreserved"],
@@ -275,7 +278,7 @@ const othersSentence = (
   format: (bytes: number) => string,
 ): string =>
   all !== null && process !== null && all > process
-    ? ` Other processes use ${format(all - process)}.`
+    ? ` Outside this process, ${format(all - process)} are in use.`
     : "";
 
 export function demandParts({ peak_bytes, demand_bytes, rounding_bytes, unsplit_bytes }: Demand) {

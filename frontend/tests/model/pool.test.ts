@@ -244,10 +244,11 @@ const sentence = (changed: Partial<DeviceMemory>): string =>
   deviceMemorySentence({ ...MEMORY, ...changed }, formatBytes);
 
 describe("the sentence on a device's memory", () => {
-  it("splits the pool, this process and other processes", () => {
+  it("splits the pool, this process and memory outside it", () => {
     expect(sentence({})).toBe(
       "TensorFlow's pool holds 4.0 GiB: 3.0 GiB in use, 1.0 GiB free. " +
-        "This process uses another 512 MiB (CUDA context, libraries). Other processes use 2.5 GiB.",
+        "This process uses another 512 MiB (CUDA context, libraries). " +
+        "Outside this process, 2.5 GiB are in use.",
     );
   });
 
@@ -262,7 +263,9 @@ describe("the sentence on a device's memory", () => {
   });
 
   it("needs no pool", () => {
-    expect(sentence({ pool_bytes: null })).toBe("3.0 GiB are in use. Other processes use 2.5 GiB.");
+    expect(sentence({ pool_bytes: null })).toBe(
+      "3.0 GiB are in use. Outside this process, 2.5 GiB are in use.",
+    );
     expect(sentence({ pool_bytes: null, driver_used_bytes: null })).toBe("3.0 GiB are in use.");
   });
 });

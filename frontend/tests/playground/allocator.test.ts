@@ -131,7 +131,7 @@ describe("the device's memory", () => {
       driver_used_bytes: 44 * gib,
     };
     expect(deviceMemorySentence(whole, formatBytes)).toBe(
-      "TensorFlow's pool holds 40.0 GiB: 25.0 GiB in use, 15.0 GiB free. This process uses another 1.0 GiB (CUDA context, libraries). Other processes use 3.0 GiB.",
+      "TensorFlow's pool holds 40.0 GiB: 25.0 GiB in use, 15.0 GiB free. This process uses another 1.0 GiB (CUDA context, libraries). Outside this process, 3.0 GiB are in use.",
     );
     expect(
       deviceMemorySentence({ ...whole, pool_bytes: null, driver_used_bytes: null }, formatBytes),

@@ -30,13 +30,13 @@ def test_a_verdict_follows_from_free_bytes_and_from_what_the_limit_leaves_unless
     assert verdict(grown, 12 * MIB)[0] == "fragmentation"
     # The limit allows it but the device refused: the remainder of the limit is not free.
     refused, reason = verdict(dataclasses.replace(MAP, capacity_bytes=64 * MIB), 12 * MIB)
-    assert refused == "capacity" and "another process holds that memory" in reason
+    assert refused == "capacity" and "less was free outside it" in reason
     assert verdict(dataclasses.replace(MAP, pool_bytes=None), MIB)[0] is None
     # 8 MiB are free in the pool of 16 MiB.
     left = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
     cause, reason = verdict(left, 13 * MIB)
-    assert cause == "capacity" and "4.0 MiB unreserved" in reason and "refused" not in reason
-    assert verdict(left, 4 * MIB)[1].endswith("another process holds that memory.")
+    assert cause == "capacity" and "4.0 MiB unreserved" in reason and "could not grow" not in reason
+    assert verdict(left, 4 * MIB)[1].endswith("less was free outside it.")
     unknown, reason = verdict(dataclasses.replace(MAP, capacity_bytes=None), 9 * MIB)
     assert unknown == "capacity" and "unreserved" not in reason and "limit" not in reason
 

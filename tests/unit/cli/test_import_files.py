@@ -1,12 +1,13 @@
 """``tb-memplugin import`` of files, shown by ``inspect``."""
 
+import gzip
 import json
 import os
 import pathlib
 import time
 
 import pytest
-from dump_cases import make_dump
+from dump_cases import field, make_dump
 from log_cases import MESSAGE, make_log
 
 import tb_memplugin
@@ -51,9 +52,25 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(tmp_path, capsys) -> No
     assert "verdict: fragmentation" in capsys.readouterr().out
 
 
+def jax_profile() -> bytes:
+    """A profile of a CPU with one call of a JAX function, and no event of an allocator."""
+    metadata = field(1, 1) + field(2, b"PjitFunction(f)")
+    line = field(2, b"python") + field(4, field(1, 1) + field(2, 5) + field(3, 10))
+    names = field(4, field(1, 1) + field(2, metadata))
+    return field(1, field(2, b"/host:CPU") + field(3, line) + names)
+
+
+CUDNN = b"E cuda_dnn.cc:328] Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
+        ("jax.xplane.pb", jax_profile(), "no events of an allocator"),
+        ("vm.trace.json.gz", gzip.compress(b"{}"), "pass the profile (*.xplane.pb)"),
+        ("vm.trace.json", b'{"displayTimeUnit":"ns","traceEvents":[]}', "*.xplane.pb"),
+        ("cudnn.log", CUDNN, "outside TensorFlow's pool"),
+        ("killed.log", b"Epoch 1/3\nKilled\n", "Host memory is RAM"),
         ("empty", b"", "0 bytes"),
         ("picture.png", b"\x89PNG\0\0\0\0", "unknown format"),
         ("notes.txt", b"nothing happened", "has no failed allocation"),
@@ -112,3 +129,41 @@ def test_what_is_no_file_and_a_run_outside_logdir_are_refused(tmp_path, capsys) 
     )
     assert "--run must be a name relative to LOGDIR" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_findings_beside_a_failure_are_notes_of_the_run(tmp_path, capsys) -> None:
+    log, kernel = tmp_path / "job.log", tmp_path / "dmesg"
+    log.write_text("\n".join([*make_log("2.21"), MESSAGE, CUDNN.decode()]))
+    kernel.write_text(
+        "Out of memory: Killed process 991 (py\x1b[1mthon3) total-vm:8kB, anon-rss:4kB"
+    )
+    logdir = str(tmp_path / "runs")
+    assert main(["import", str(log), str(kernel), "--logdir", logdir]) == 0
+    printed = capsys.readouterr().out
+    assert "job: 1 failed allocation\njob: CUDNN_STATUS_ALLOC_FAILED: " in printed
+    assert "job: The kernel's OOM killer ended process 991 (python3), which held 4.0 KiB" in printed
+    (run,) = tb_memplugin.load(logdir).values()
+    assert [note[:10] for note in run.notes] == ["CUDNN_STAT", "The kernel"]
+    assert main(["inspect", logdir]) == 0
+    assert "note: The kernel's OOM killer" in capsys.readouterr().out
+
+
+def test_the_layer_and_the_kind_of_memory_are_in_the_summary(tmp_path, capsys) -> None:
+    """The size of the result of an eager op follows from its layer's arguments."""
+    log = tmp_path / "eager.log"
+    log.write_text(
+        "Exception encountered when calling Activation.call().\n\n\x1b[1m{{function_node "
+        "__wrapped__Sigmoid_device_/job:localhost/replica:0/task:0/device:GPU:0}} failed to "
+        "allocate memory [Op:Sigmoid] name: \x1b[0m\n\nArguments received by Activation.call():"
+        "\n  • inputs=tf.Tensor(shape=(16, 32, 32, 1344), dtype=float32)\n"
+    )
+    pinned = tmp_path / "pinned.log"
+    pinned.write_text(MESSAGE.replace("GPU:0", "CPU:0").replace("GPU_0_bfc", "gpu_host_bfc"))
+    shown = []
+    for path in (log, pinned):
+        assert main(["import", str(path), "--logdir", str(tmp_path / path.stem)]) == 0
+        assert main(["inspect", str(tmp_path / path.stem)]) == 0
+        shown.append(capsys.readouterr().out)
+    assert "84.0 MiB requested by layer Activation, Sigmoid, [16,32,32,1344] float." in shown[0]
+    assert "5.9 KiB of pinned host memory requested by [10,151] float." in shown[1]
+    assert "not memory of a GPU. Do not put the whole data set into one tensor" in shown[1]
