@@ -124,8 +124,8 @@ class Windows:
         if wish is not None and self.schedule.learns and self._is_replicated():
             self._trace_only_requested()
             wish = self.schedule.wants(phase, step, self._elapsed)
-        if wish is None:
-            return
+        if wish is None or (wish == "learn" and self._watch.was_recorded):
+            return  # the first step of its function, which made what stays, is over
         requested = self._settings.trace_steps is not None
         if requested and not background.while_it_works(self._has_room):
             self._faults.warn(f"step {step} was not traced: earlier profiles took too long")

@@ -102,6 +102,7 @@ class _StepFunctions:
     def __init__(self) -> None:
         self._unseen = ByIdentity[bool]()
         self._seen = ByIdentity[ByIdentity[bool]]()  # by model
+        self._recorded = ByIdentity[bool]()
 
     def _of(self, model: Any) -> list[Any]:
         functions = (unguarded(own(model, name)) for name in STEP_FUNCTIONS)
@@ -124,6 +125,15 @@ class _StepFunctions:
             for function in self._of(model):
                 if function not in seen:
                     self._unseen.add(function)
+
+    def note_recorded(self, model: Any) -> None:
+        """Note that a recording of the model's current functions ends."""
+        self.note_seen(model)
+        for function in self._seen.get(model, ()):
+            self._recorded.add(function)
+
+    def was_recorded(self, model: Any, name: str) -> bool:
+        return unguarded(own(model, name)) in self._recorded
 
     def see(self, model: Any, name: str) -> bool:
         """Note a function that is about to be called, or a new one in its place if it was made
@@ -174,6 +184,8 @@ class LayerWatch:
     def __init__(self, faults: Faults, source_lines: bool = True) -> None:
         self.step_batch_size: int | None = None  # of the current step, as the program names it
         self.last_step = -1  # the last training step that ended, -1 for none
+        # whether the function of the next steps was recorded before
+        self.was_recorded = False
         self.remade = False  # whether the function of the running step was made again, to see it
         self.batch_size: int | None = None  # for the table
         self._installed = False
@@ -207,7 +219,7 @@ class LayerWatch:
     def remove(self) -> None:
         model = self._model()
         if self._observing and model is not None:
-            self._faults.run(OBSERVING, _step_functions.note_seen, model)
+            self._faults.run(OBSERVING, _step_functions.note_recorded, model)
         self._observing = False
         self._faults.clean_up(OBSERVING, self._remove)
 
@@ -253,6 +265,8 @@ class LayerWatch:
         self._faults.run(OBSERVING, _step_functions.find_unseen, model)
 
     def see_function(self, model: Any, name: str) -> None:
+        known = self._faults.run(OBSERVING, _step_functions.was_recorded, model, name)
+        self.was_recorded = bool(known)
         self.remade = bool(self._faults.run(OBSERVING, _step_functions.see, model, name))
 
     def begin_window(self, batches_since: float = -math.inf) -> None:

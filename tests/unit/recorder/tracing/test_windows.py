@@ -37,6 +37,7 @@ class Observer:
     def __init__(self, clock: Any) -> None:
         self.clock = clock
         self.traces = 0
+        self.was_recorded = False
         self.batch_size: int | None = None
         self.calls: list[str] = []
         self.fails = False
@@ -155,6 +156,17 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "note_running_fit", lambda: None)
     monkeypatch.setattr(module, "resource_handle_bytes", lambda maps, device: 40)
     monkeypatch.setattr(module.time, "perf_counter", lambda: Window.clock.now)
+
+
+def test_of_a_function_that_was_recorded_before_only_the_second_step_is_traced(
+    tmp_path: pathlib.Path,
+) -> None:
+    case = Tracer(tmp_path)
+    case.observer.was_recorded = True
+    assert case.step(0) is None
+    assert not case.step(1).only_learn
+    # AND what is compiled anew is followed by a trace, as ever
+    assert case.step(2, compiles=True).compiled and not case.step(3).only_learn
 
 
 def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: pathlib.Path) -> None:
