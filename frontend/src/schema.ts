@@ -178,6 +178,7 @@ export const CAUSE_KINDS = [
   "models_alive",
   "models_unreachable",
   "models_gone",
+  "optimizers_replaced",
   "dataset_cache",
   "kept_arrays",
   "kept_iterators",

@@ -82,6 +82,7 @@ CauseKind: TypeAlias = Literal[
     "models_alive",
     "models_unreachable",
     "models_gone",
+    "optimizers_replaced",
     "dataset_cache",
     "kept_arrays",
     "kept_iterators",
@@ -203,6 +204,9 @@ def _models(
     """Models that exist, that wait for Python's garbage collector, or that left their variables
     behind."""
     here = {one.kind: one for one in found if one.name == device}
+    replaced = here.get("optimizers_replaced")
+    if replaced is not None and _explains(replaced.added_bytes or 0, whole):
+        return _optimizers(replaced, _most_often(found, "traces"))
     kinds: tuple[CauseKind, ...] = ("models_unreachable", "models_gone", "models_alive")
     models = {kind: here[kind] for kind in kinds if kind in here}
     size = sum(one.added_bytes or 0 for one in models.values())
@@ -228,6 +232,22 @@ def _models(
         text = f"{name} ({format_bytes(own)}) {text}"
         return Cause(kind, text, f"{name} {short}", one.added, one.added_bytes)
     return None
+
+
+def _optimizers(replaced: CounterGrowth, traces: CounterGrowth | None) -> Cause:
+    """Optimizers that were replaced for the same model, and the function that was traced most
+    often."""
+    name = counted(replaced.added, "replaced optimizer")
+    text = f"slots of {name} ({format_bytes(replaced.added_bytes or 0)}), which TensorFlow keeps "
+    text += "with each `tf.function` that it traced for one"
+    makes = "the optimizer"
+    if traces is not None and 2 * traces.added >= replaced.added:
+        text += f": `{traces.name}` was traced {traces.added:,} times"
+        makes += f" and `{traces.name}`"
+    text += f". Make {makes} once, before the loop"
+    return Cause(
+        "optimizers_replaced", text, f"slots of {name}", replaced.added, replaced.added_bytes
+    )
 
 
 def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:

@@ -182,6 +182,7 @@ CounterKind: TypeAlias = Literal[
     "models_unreachable",
     "models_gone",
     "slots_without_model",
+    "optimizers_replaced",
     "traces",
     "compiled_shapes",
     "dataset_caches",
@@ -201,6 +202,8 @@ CounterKind: TypeAlias = Literal[
   slots of them, and these bytes.
 - `slots_without_model`: by device, optimizers that exist without their model, and the bytes of
   their slots.
+- `optimizers_replaced`: by device, optimizers of existing models that another optimizer has
+  replaced, while something keeps their slots, and the bytes of these.
 - `traces`: by function, calls so far that traced a `tf.function`.
 - `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was
   called with so far, for each of which XLA compiles it.

@@ -74,9 +74,9 @@ session_ends: dict[int, Mapping[str, int]] = {}
 """What the sessions of this process left in use: bytes by device, by the session's number."""
 
 
-def earlier_sessions(number: int) -> list[list[Value]]:
-    """The counters of each session before one, in order."""
-    ends = sorted((one, left) for one, left in session_ends.copy().items() if one < number)
+def earlier_sessions(number: int, since: int = 0) -> list[list[Value]]:
+    """The counters of each session from one number to before another one, in order."""
+    ends = sorted((one, left) for one, left in session_ends.copy().items() if since <= one < number)
     if len(ends) > MAX_SESSIONS:
         places = np.linspace(0, len(ends) - 1, MAX_SESSIONS).round()
         ends = [ends[int(place)] for place in places]
@@ -92,11 +92,11 @@ class ProgramCounts:
     def __init__(self, overhead: float) -> None:
         self.rows = CounterRows()
         self._number = next(_numbers)
+        self._told = 0  # number of the first session whose end was not told yet
         self._overhead = overhead
         self._began = time.monotonic()
         self._spent_seconds = 0.0
-        # the last earlier session; None before the first `count`
-        self._earlier: Sequence[Value] | None = None
+        self._earlier: Sequence[Value] = ()  # the last earlier session
         self._kept: list[Value] = []  # the objects that the program keeps
 
     def count(self, step: int, grew: Callable[[], bool]) -> float:
@@ -105,15 +105,15 @@ class ProgramCounts:
         seconds."""
         budget = FREE_SECONDS + SHARE * self._overhead * (time.monotonic() - self._began)
         cost = self._look() if self._overhead and self._spent_seconds <= budget and grew() else 0.0
-        if program_counters.due_in() > 0.0 and self._earlier is not None and not cost:
+        if program_counters.due_in() > 0.0 and self._told == self._number and not cost:
             return 0.0
-        if self._earlier is None:
-            self._earlier = ()
-            for values in earlier_sessions(self._number):
-                self.rows.add(step, values)
-                self._earlier = values
         cost += program_counters.models.find_unreachable(self._overhead, unreachable)
-        self.rows.add(step, [*program_counters.values(), *self._kept, *self._earlier])
+        values = [*program_counters.values(), *self._kept]
+        for ended in earlier_sessions(self._number, self._told):
+            self.rows.add(step, [*values, *ended])
+            self._earlier = ended
+        self._told = self._number
+        self.rows.add(step, [*values, *self._earlier])
         return cost
 
     def _look(self) -> float:
@@ -132,3 +132,7 @@ class ProgramCounts:
         left = {name: max(0, size - own.get(name, 0)) for name, size in in_use.items()}
         if left:
             session_ends[self._number] = left
+
+    def next_session(self) -> None:
+        """Count what follows as another session."""
+        self._number = next(_numbers)

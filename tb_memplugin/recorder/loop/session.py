@@ -154,6 +154,12 @@ class Session:
         self.layers.watch(model, optimizer, unused)
         self.check_layers()
 
+    def watch_next(self, model: Any) -> None:
+        """The program trains anew in the same run, with this model if it has one."""
+        self._on_steps(Steps.next_training)
+        if model is not None:
+            self.watch(model)
+
     def _on_steps(self, method: Callable[..., _R], *given: Any) -> _R | None:
         """Call a method of the steps, between start and close."""
         sender = self.sender

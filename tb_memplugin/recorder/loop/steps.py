@@ -246,13 +246,21 @@ class Steps:
         traced = self.windows.end(step, opened.phase, self.sampler.clock.now(), seconds, 0)
         return None if traced is None else dataclasses.replace(traced, interrupted=True)
 
-    def rest(self) -> None:
-        """Keep no file open until `wake`."""
-        recording_now.discard(self)
+    def _note_end(self) -> None:
         sample = self._sample
         if sample is not None:
             own = self._layers.model_bytes
             self._faults.run(COUNTERS, lambda: self._counts.note_end(sample.in_use_bytes, own()))
+
+    def next_training(self) -> None:
+        """Another training goes on in this run: for what trainings leave in use, one has ended."""
+        self._note_end()
+        self._counts.next_session()
+
+    def rest(self) -> None:
+        """Keep no file open until `wake`."""
+        recording_now.discard(self)
+        self._note_end()
         self.ordinary.disarm()
         self._faults.clean_up(SAMPLES, self.sampler.host.close)
 

@@ -7,6 +7,7 @@ or an optimizer, keeps their memory. So the resource handle of each variable is 
 beside the model. Traces, and the signatures for which XLA compiles a `tf.function`, are counted by
 the function's Python code: one that is made again is the same function."""
 
+import inspect
 import math
 import time
 import weakref
@@ -52,13 +53,14 @@ MAX_ITEMS = 32  # most arguments of a call, or items of one, that belong to its 
 class _Variable(NamedTuple):
     device: str
     size: int
-    is_slot: bool
+    optimizer: int  # number of the model's optimizer whose slot it is; 0 for a weight
 
 
 class _Model:
     def __init__(self, model: Any, gone: Callable[[Any], None]) -> None:
         self.reference = weakref.ref(model, gone)
-        self.optimizer: Callable[[], Any] = lambda: None
+        self.optimizer: Callable[[], Any] = lambda: None  # the last one
+        self.optimizers = 0  # so far
         self.variables = ByIdentity[_Variable]()  # by their handles
         # ids of the handles that the collector would free
         self.unreachable: Set[int] | None = None
@@ -66,18 +68,20 @@ class _Model:
         self.counted = self.complete = False
         self.is_part = False  # of another model, which may be read later
 
-    def add(self, variables: Iterable[Any], is_slot: bool = False) -> None:
+    def add(self, variables: Iterable[Any], optimizer: int = 0) -> None:
         for variable in variables:
             for part in asked(variable, replicas) or ():
-                asked(part, self._add, is_slot)
+                asked(part, self._add, optimizer)
 
-    def _add(self, variable: Any, is_slot: bool) -> None:
+    def _add(self, variable: Any, optimizer: int) -> None:
         handle, size = kept(variable, "handle"), size_of_variable(variable)
-        self.variables[handle] = _Variable(short_device(handle.device), size, is_slot)
+        self.variables[handle] = _Variable(short_device(handle.device), size, optimizer)
 
     def add_slots(self, optimizer: Any) -> None:
-        self.optimizer = weakref.ref(optimizer)
-        self.add((slot.variable for slot in slots(optimizer)), is_slot=True)
+        if self.optimizer() is not optimizer:
+            self.optimizer = weakref.ref(optimizer)
+            self.optimizers += 1
+        self.add((slot.variable for slot in slots(optimizer)), self.optimizers)
 
     def state(self) -> int:
         """0 while the program may reach the model, 1 while it waits for the garbage collector, then
@@ -130,8 +134,12 @@ class LiveModels:
         return self._next_check - time.monotonic() if self._models else math.inf
 
     def bytes_of(self, model: Any) -> dict[str, int]:
+        """Bytes of a model's weights and of its last optimizer's slots, by device."""
         entry = None if model is None else self._known.get(model)
-        return {} if entry is None else _sizes(one for _, one in entry.variables.items())
+        if entry is None:
+            return {}
+        own = (0, entry.optimizers)
+        return _sizes(one for _, one in entry.variables.items() if one.optimizer in own)
 
     def find_unreachable(
         self, overhead: float, unreachable: Callable[[list[Any]], set[int]]
@@ -185,6 +193,7 @@ class LiveModels:
             "models_unreachable": {},
             "models_gone": {},
             "slots_without_model": {},
+            "optimizers_replaced": {},
         }
         seen: set[int] = set()
         states = [(entry.state(), entry) for entry in self._models]
@@ -198,7 +207,10 @@ class LiveModels:
             rest = [one for key, one in left.items() if key not in garbage]
             _add(figures["models_gone" if state else "models_alive"], rest)
             if state == 2 and entry.optimizer() is not None:
-                _add(figures["slots_without_model"], [one for one in rest if one.is_slot])
+                _add(figures["slots_without_model"], [one for one in rest if one.optimizer])
+            for number in range(1, entry.optimizers) if state == 0 else ():
+                own = [one for one in rest if one.optimizer == number]
+                _add(figures["optimizers_replaced"], own)
         return figures
 
     def _look(self) -> None:
@@ -301,11 +313,18 @@ class FunctionTraces:
     def _function(self, function: Any) -> TracedFunction | None:
         python = own(function, "_python_function")
         name = str(getattr(python, "__name__", None) or type(python).__name__)
-        code = getattr(python, "__code__", None)
+        code = code_of(function)
         key = name if code is None else id(code)  # hashing code takes longer than all else here
         if key not in self.functions and len(self.functions) < MAX_FUNCTIONS:
             self.functions[key] = TracedFunction(name, code)
         return self.functions.get(key)
+
+
+def code_of(function: Any) -> Any:
+    """The code of the Python function that a `tf.function` traces; None for other callables."""
+    python = own(function, "_python_function")
+    # `tf.function` wraps a method in a function of its own
+    return getattr(asked(python, inspect.unwrap), "__code__", None)
 
 
 def traces_of(function: Any) -> int:

@@ -65,6 +65,14 @@ def test_models_that_are_not_freed_explain_their_bytes() -> None:
     assert text.endswith("optimizers of them still exist")
     text = cause([(0, "dataset_caches", None, 1, MIB // 10)])
     assert text == "the dataset is cached in memory, 102 KiB for each batch"
+    replaced = every_tenth("optimizers_replaced", MIB)
+    assert cause([*replaced, *every_tenth("traces", MISSING, name="learn")]) == (
+        "slots of 195 replaced optimizers (195 MiB), which TensorFlow keeps with each "
+        "`tf.function` that it traced for one: `learn` was traced 195 times. Make the optimizer "
+        "and `learn` once, before the loop"
+    )
+    text = cause(replaced)
+    assert text is not None and text.endswith("Make the optimizer once, before the loop")
     # Counters of another worker or an earlier session are not used.
     rows, later = (
         every_tenth("models_alive", MIB),
