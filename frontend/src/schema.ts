@@ -182,6 +182,7 @@ export const CAUSE_KINDS = [
   "dataset_cache",
   "kept_arrays",
   "kept_iterators",
+  "kept_tensors",
   "compilation",
   "retracing",
 ] as const;

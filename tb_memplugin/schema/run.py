@@ -188,6 +188,8 @@ CounterKind: TypeAlias = Literal[
     "dataset_caches",
     "kept_arrays",
     "kept_iterators",
+    "kept_tensors",
+    "kept_models",
     "earlier_sessions",
 ]
 """Of a row:
@@ -212,6 +214,8 @@ CounterKind: TypeAlias = Literal[
 - `kept_arrays`: by holder, NumPy arrays that an object of the program keeps, and their bytes; for
   the largest holders, at few steps.
 - `kept_iterators`: by holder, iterators over data sets that it keeps.
+- `kept_tensors`: by holder, tensors and variables of no model that it keeps, and their bytes.
+- `kept_models`: by holder, earlier models that it keeps, and their bytes.
 - `earlier_sessions`: by device, one row for each earlier session of the process: its number, and
   the bytes in use at its end without the variables of its own model."""
 

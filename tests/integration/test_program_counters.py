@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch.counters import LiveModels
+from tb_memplugin.recorder.heap import kept_objects
+from tb_memplugin.recorder.watch.counters import LiveModels, ProgramCounters
 from tb_memplugin.recorder.watch.datasets import DatasetCaches
 
 
@@ -153,3 +154,54 @@ def test_a_model_that_is_not_built_is_counted_when_it_is() -> None:
     assert models.built == 0 and figures["models_alive"] == {}
     model(np.ones((1, 8), "float32"))
     assert models.figures()["models_alive"] == {"CPU:0": (1, WEIGHTS)}
+
+
+def kept_by(counters: ProgramCounters, kind: str) -> dict[str, tuple[int, int | None]]:
+    found = kept_objects(counters.kept_kind, counters.kept_bytes, seconds=5.0)
+    return {one.holder: (one.number, one.size) for one in found if one.kind == kind}
+
+
+def test_earlier_models_have_the_list_that_keeps_their_histories() -> None:
+    counters, histories, last = ProgramCounters(), [], make_model()
+    for _ in range(3):
+        history, model = keras.callbacks.History(), make_model(compiled=True)
+        history.set_model(model)
+        histories.append(history)
+        counters.models.note(model)
+    del model
+    counters.models.note(last)
+    counters.values()
+    kept = kept_by(counters, "kept_models")
+    name = "list `histories` in test_earlier_models_have_the_list_that_keeps_their_histories()"
+    (holder,) = (one for one in kept if name in one)
+    assert holder.startswith("attribute `_model` of History in ")
+    # Weights and Adam's slots, beside a step count of 8 bytes and a learning rate of 4.
+    assert kept[holder] == (2, 2 * (3 * WEIGHTS + 12)) or kept[holder] == (
+        3,
+        3 * (3 * WEIGHTS + 12),
+    )
+
+
+class Scores(keras.metrics.Metric):
+    """Keeps all predictions of an epoch in a variable that grows."""
+
+    def __init__(self) -> None:
+        super().__init__(name="scores")
+        self.kept = tf.Variable(tf.zeros((0, 4)), shape=(None, 4), trainable=False)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.kept.assign(tf.concat([self.kept, y_pred], 0))
+
+    def result(self) -> Any:
+        return tf.reduce_mean(self.kept)
+
+
+def test_a_variable_of_a_metric_that_grows_has_its_present_size() -> None:
+    counters, model = ProgramCounters(), make_model()
+    model.compile("sgd", "mse", metrics=[Scores()])
+    counters.models.note(model)
+    for batches in (1, 2):
+        model.train_on_batch(np.zeros((16, 8), "float32"), np.zeros((16, 4), "float32"))
+        counters.values()
+        kept = kept_by(counters, "kept_tensors")
+        assert kept["attribute `kept` of Scores"] == (1, batches * 16 * 4 * 4)

@@ -118,9 +118,11 @@ class ProgramCounts:
 
     def _look(self) -> float:
         began = time.thread_time()
-        arrays, iterators = kept_objects()
-        self._kept = [("kept_arrays", one.holder, one.number, one.size or 0) for one in arrays]
-        self._kept += [("kept_iterators", one.holder, one.number, MISSING) for one in iterators]
+        kept = kept_objects(program_counters.kept_kind, program_counters.kept_bytes)
+        self._kept = [
+            (one.kind, one.holder, one.number, MISSING if one.size is None else one.size)
+            for one in kept
+        ]
         seconds = time.thread_time() - began
         self._spent_seconds += seconds
         return seconds

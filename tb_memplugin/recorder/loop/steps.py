@@ -171,7 +171,8 @@ class Steps:
             self._next_look - time.monotonic() if opened.phase == "train" else math.inf,
             traced.seconds,
         )
-        due = Due(seconds, min(traced.step, step + MAX_SAMPLE_ROWS), traced.peak_bytes)
+        peak = min(traced.peak_bytes, self.sampler.next_look_bytes)
+        due = Due(seconds, min(traced.step, step + MAX_SAMPLE_ROWS), peak)
         self.sampler.allow_ordinary(seen, due, step, opened.phase, opened.epoch)
 
     def _take_ordinary(self, opened: OpenStep) -> int:
@@ -204,7 +205,7 @@ class Steps:
             self.check_table(step)  # the first step builds the optimizer
         peak = 0 if sample is None else max(sample.peak_bytes.values(), default=0)
         traced = self.windows.end(step, phase, wall_time, seconds, peak)
-        cost = self._faults.run(COUNTERS, self._counts.count, step, self.sampler.host_grew)
+        cost = self._faults.run(COUNTERS, self._counts.count, step, self.sampler.grew)
         self.windows.schedule.add_cost(cost or 0.0)
         if phase == "train":
             self._layers.last_step = max(self._layers.last_step, step)

@@ -22,6 +22,7 @@ from tb_memplugin.recorder.base import (
     changes,
     contained,
     is_a,
+    is_subclass,
     own,
     own_list,
     quiet,
@@ -30,10 +31,12 @@ from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.datasets import DatasetCaches
 from tb_memplugin.recorder.watch.slots import slots
 from tb_memplugin.recorder.watch.variable_values import (
+    current_size,
     kept,
     replicas,
     short_device,
     size_of_variable,
+    tensor_size,
 )
 from tb_memplugin.schema import MISSING, CounterKind
 
@@ -140,6 +143,17 @@ class LiveModels:
             return {}
         own = (0, entry.optimizers)
         return _sizes(one for _, one in entry.variables.items() if one.optimizer in own)
+
+    def kept_bytes(self, model: Any) -> int | None:
+        """Bytes of an earlier model; None for a part of a model, and for the one noted last."""
+        entry = self._known.get(model)
+        if entry is None or entry.is_part or model is self._in_use():
+            return None
+        return sum(self.bytes_of(model).values())
+
+    def owns(self, variable: Any) -> bool:
+        handle = kept(variable, "handle")
+        return any(handle in entry.variables for entry in self._models)
 
     def find_unreachable(
         self, overhead: float, unreachable: Callable[[list[Any]], set[int]]
@@ -398,6 +412,27 @@ class ProgramCounters:
                 CounterValue("dataset_caches", None, caches, MISSING if size is None else size)
             )
         return values
+
+    def kept_kind(self, kind: type) -> CounterKind | None:
+        """What objects of a class count as if something keeps them."""
+        import tensorflow as tf
+
+        if is_subclass(kind, (tf.__internal__.EagerTensor, tf.Variable)):
+            return "kept_tensors"
+        return "kept_models" if is_subclass(kind, layers.model_classes()) else None
+
+    def kept_bytes(self, item: Any) -> int | None:
+        """Bytes of a tensor or of a model; None for those that do not count: variables of models,
+        handles, texts, and the last model."""
+        import tensorflow as tf
+
+        if is_a(item, tf.__internal__.EagerTensor):
+            is_plain = item.dtype not in (tf.resource, tf.variant, tf.string)
+            return tensor_size(item) if is_plain else None
+        if not is_a(item, tf.Variable):
+            return self.models.kept_bytes(item)
+        is_read = tf.executing_eagerly() and not self.models.owns(item)
+        return asked(item, current_size) if is_read else None
 
 
 program_counters = ProgramCounters()

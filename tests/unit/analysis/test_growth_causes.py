@@ -73,6 +73,17 @@ def test_models_that_are_not_freed_explain_their_bytes() -> None:
     )
     text = cause(replaced)
     assert text is not None and text.endswith("Make the optimizer once, before the loop")
+    # The holder of models is named, and that of tensors.
+    kept = every_tenth("kept_models", MIB, name="attribute `_model` of History in list `all`")
+    assert cause([*every_tenth("models_alive", MIB), *kept]) == (
+        "199 earlier models (199 MiB) kept alive by attribute `_model` of History in list `all`. "
+        "Keep `history.history` instead of the History, which refers to its model"
+    )
+    text = cause(every_tenth("kept_tensors", MIB, name="list `outputs` in module __main__"))
+    assert text == (
+        "list `outputs` in module __main__ keeps 198 MiB of tensors more than at step 10"
+    )
+    assert cause(every_tenth("kept_tensors", MIB // 4, name="list `outputs`")) is None
     # Counters of another worker or an earlier session are not used.
     rows, later = (
         every_tenth("models_alive", MIB),
