@@ -22,7 +22,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tb_memplugin.recorder.base import attributes, closure, is_subclass
 from tb_memplugin.recorder.heap.frames import INSTALLED, PREFIXES, running_functions
@@ -184,9 +184,6 @@ def _leads_on(kind: type) -> bool:
     return name.startswith(_SEARCHED) or _is_searched(name)
 
 
-_Group: TypeAlias = tuple[int, int, int]
-
-
 class Kept(NamedTuple):
     """What an object keeps: a number of objects of one kind, of `size` bytes; None for iterators,
     whose buffers have an unknown size."""
@@ -210,10 +207,10 @@ def kept_objects(
     kinds: dict[int, tuple[type, CounterKind | None]] = {}
     found: CounterKind | None
     seen: set[int] = set()
-    sizes: dict[CounterKind, Counter[_Group]] = {}
-    numbers = Counter[tuple[CounterKind, _Group]]()
-    holders: dict[_Group, tuple[Node, Any]] = {}
-    for node, place, child in _in_time(references(set(), untracked=True), seconds):
+    sizes: dict[CounterKind, Counter[int | str]] = {}  # by id of the holder, or its name
+    numbers = Counter[tuple[CounterKind, int | str]]()
+    holders: dict[int | str, tuple[Node, Any]] = {}
+    for node, _, child in _in_time(references(set(), untracked=True), seconds):
         of_class = type(child)
         if id(of_class) not in kinds:
             is_array = array_type is not None and is_subclass(of_class, (array_type,))
@@ -230,7 +227,8 @@ def kept_objects(
             size = 1 if kind == "kept_iterators" else size_of(child)
         if size is None:
             continue
-        key = _group(node, place)
+        # objects of a class in one container are one holder
+        key = id(node.value) if _container(_owner(node)) is None else _holder(node, child)
         holders.setdefault(key, (node, child))
         numbers[kind, key] += 1
         if size:
@@ -245,15 +243,6 @@ def kept_objects(
         for kind, by_holder in sizes.items()
         for key, size in by_holder.most_common(MAX_HOLDERS)
     ]
-
-
-def _group(node: Node, place: int) -> _Group:
-    """Equal for objects with the same holder: the same one, or the same attribute of the objects of
-    a class in one container."""
-    owner = _owner(node)
-    if owner is node or (container := _container(owner)) is None:
-        return id(node.value), 0, 0
-    return id(container.value), id(type(owner.value)), place
 
 
 def _owner(node: Node) -> Node:
