@@ -77,10 +77,13 @@ def _former(run: Run, device: str) -> Iterator[str]:
     total = sums.total()
     if not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return
+    why = "Functions that TensorFlow traced refer to them, or they wait for the garbage collector."
+    if any(row.category == "optimizer_state" for row in snapshot.ledger):
+        why = "TensorFlow keeps every function that it traced for an optimizer."
     yield (
         f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer "
-        f"uses: {first_of(_largest(sums))}. TensorFlow keeps every function that it traced for an "
-        "optimizer. `tb_memplugin.release_unused()`, called between two trainings, frees them."
+        f"uses: {first_of(_largest(sums))}. {why} `tb_memplugin.release_unused()`, called between "
+        "two trainings, frees them."
     )
 
 

@@ -1,6 +1,7 @@
 """What the counters know of real models, functions and datasets."""
 
 import gc
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.heap import kept_objects
+from tb_memplugin.recorder.heap import kept_objects, unreachable
+from tb_memplugin.recorder.watch import hooks, input_notes, program_counters
 from tb_memplugin.recorder.watch.counters import LiveModels, ProgramCounters
 from tb_memplugin.recorder.watch.datasets import DatasetCaches
 
@@ -205,3 +207,35 @@ def test_a_variable_of_a_metric_that_grows_has_its_present_size() -> None:
         counters.values()
         kept = kept_by(counters, "kept_tensors")
         assert kept["attribute `kept` of Scores"] == (1, batches * 16 * 4 * 4)
+
+
+def test_a_loaded_model_that_was_dropped_waits_for_the_garbage_collector(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tf.Module()
+    module.weight = tf.Variable(tf.ones((64, 32)))
+    module.serve = tf.function(lambda x: x @ module.weight)
+    signature = module.serve.get_concrete_function(tf.TensorSpec((None, 64)))
+    tf.saved_model.save(module, str(tmp_path), signatures={"serve": signature})
+    monkeypatch.setattr(program_counters, "models", models := LiveModels())
+    monkeypatch.setattr(input_notes, "active", True)
+    hooks.acquire()
+    gc.disable()
+    try:
+        for _ in range(3):
+            served = tf.saved_model.load(str(tmp_path))
+            served.signatures["serve"](tf.ones((2, 64)))
+        models.figures()
+        models.find_unreachable(0.005, unreachable)
+        figures = models.figures()
+    finally:
+        gc.enable()
+        hooks.release()
+    size = 4 * 64 * 32
+    assert models.built == 3 and figures["models_alive"]["CPU:0"] == (1, size)
+    assert figures["models_unreachable"]["CPU:0"] == (2, 2 * size) and not figures["models_gone"]
+    # THEN that is what the collector frees
+    gc.collect()
+    figures = models.figures()
+    assert figures["models_alive"]["CPU:0"] == (1, size) and not figures["models_unreachable"]
+    assert float(served.weight[0, 0]) == 1.0

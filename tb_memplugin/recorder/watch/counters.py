@@ -12,7 +12,7 @@ import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base import (
@@ -65,6 +65,7 @@ class _Model:
         self.optimizer: Callable[[], Any] = lambda: None  # the last one
         self.optimizers = 0  # so far
         self.variables = ByIdentity[_Variable]()  # by their handles
+        self.graphs = ByIdentity[bool]()  # that it was loaded with, and that may outlive it
         # ids of the handles that the collector would free
         self.unreachable: Set[int] | None = None
         self.noted_at = self.next_search = time.monotonic()
@@ -89,7 +90,17 @@ class _Model:
     def state(self) -> int:
         """0 while the program may reach the model, 1 while it waits for the garbage collector, then
         2."""
-        return 2 if self.reference() is None else int(self.unreachable is not None)
+        if self.reference() is None:
+            return 1 if self.waiting() else 2
+        return int(self.unreachable is not None)
+
+    def waiting(self) -> Set[int]:
+        """Ids of the handles that exist and that the collector would free."""
+        return set(map(id, self.variables)) & (self.unreachable or set())
+
+    def owners(self) -> list[Any]:
+        owners = (self.reference(), self.optimizer(), *self.graphs)
+        return [one for one in owners if one is not None]
 
 
 class LiveModels:
@@ -114,6 +125,21 @@ class LiveModels:
             self._known[model] = entry = _Model(model, self._change)
             self._noted.append(entry)
             self._change()
+
+    @quiet
+    def loaded(self, nodes: list[Any], graphs: list[Any]) -> None:
+        """Note the objects of a SavedModel that TensorFlow loaded, the first of which is the model,
+        and the graphs of its functions: they refer to the variables when the model is gone."""
+        import tensorflow as tf
+
+        self.note(nodes[0])
+        entry = self._known.get(nodes[0])
+        if entry is not None and not is_a(nodes[0], *layers.model_classes()):
+            entry.add(node for node in nodes if is_a(node, tf.Variable))
+            for graph in graphs:
+                entry.graphs.add(graph)
+            entry.complete = entry.counted = True
+            self.built += 1
 
     @quiet
     def used(self, model: Any) -> None:
@@ -165,14 +191,15 @@ class LiveModels:
         budget = FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began)
         if not overhead or self._search_seconds > budget:
             return 0.0
-        others = {id(None), id(self._in_use())}
-        due = {
-            key: entry
+        in_use = id(self._in_use())
+        due = [
+            entry
             for entry in self._models
             if entry.unreachable is None
             and entry.next_search <= now
-            and (key := id(entry.reference())) not in others
-        }
+            and id(entry.reference()) != in_use
+            and (entry.reference() is not None or len(entry.graphs))
+        ]
         if not due:
             return 0.0
         began = time.thread_time()
@@ -184,15 +211,16 @@ class LiveModels:
     @quiet
     def _search(
         self,
-        due: Mapping[int, _Model],
+        due: list[_Model],
         now: float,
         unreachable: Callable[[list[Any]], set[int]],
     ) -> None:
-        owners = (one for entry in due.values() for one in (entry.reference(), entry.optimizer()))
-        garbage = unreachable([one for one in owners if one is not None])
-        for key, entry in due.items():
-            if key in garbage:
-                entry.unreachable = garbage.intersection(map(id, entry.variables))
+        garbage = unreachable([owner for entry in due for owner in entry.owners()])
+        for entry in due:
+            waits = garbage.intersection(map(id, entry.variables))
+            is_garbage = id(entry.reference()) in garbage
+            if is_garbage or (waits and entry.reference() is None):
+                entry.unreachable = waits
             else:
                 entry.next_search = now + max(CHECK_SECONDS, now - entry.noted_at)
 
@@ -216,7 +244,7 @@ class LiveModels:
                 id(handle): one for handle, one in entry.variables.items() if id(handle) not in seen
             }
             seen.update(left)
-            garbage = left.keys() & (entry.unreachable or ()) if state == 1 else set[int]()
+            garbage = left.keys() & entry.waiting() if state == 1 else set[int]()
             _add(figures["models_unreachable"], [left[key] for key in garbage])
             rest = [one for key, one in left.items() if key not in garbage]
             _add(figures["models_gone" if state else "models_alive"], rest)
