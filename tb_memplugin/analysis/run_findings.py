@@ -36,6 +36,7 @@ from tb_memplugin.schema import (
 )
 
 LEAST_SHARE = 0.01  # of the bytes in use for a finding on what is no longer used
+MIN_READY = 2  # so many batches that wait in a stage are no finding
 LARGE_SHARE = 0.1  # of the bytes in use for a finding on what is used, but could take less
 MIN_DATA_SET_BYTES = 16 << 20  # on the device, a smaller data set costs little and is fast
 
@@ -124,6 +125,8 @@ _TENSOR_FINDINGS = {
     "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each "
     "array for each function that uses it. Pass data as an argument, and put a large "
     "array into a variable.",
+    "ready batches": "{size} are batches that wait in the input pipeline: {names}. `prefetch(2)` "
+    "keeps two ready.",
     "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. "
     "Optimizers with slots, such as Adam, and `global_clipnorm` do this. SGD "
     "without momentum updates only the rows of the batch.",
@@ -135,6 +138,8 @@ def _kind(group: HeldTensorGroup) -> str:
         return "data set"
     if group.category == "weight_gradients":
         return "dense gradients"
+    if (group.held_by or "").startswith("prefetch("):
+        return "ready batches" if group.count > MIN_READY else ""
     return "constants" if (group.held_by or "").startswith("constant ") else ""
 
 

@@ -186,6 +186,7 @@ from tb_memplugin.schema.trace import (
     Module,
     OpFact,
     Pass,
+    PipelineStage,
     TensorFact,
     TensorSpec,
     TraceFacts,
