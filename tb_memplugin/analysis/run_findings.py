@@ -126,7 +126,7 @@ _TENSOR_FINDINGS = {
     "array for each function that uses it. Pass data as an argument, and put a large "
     "array into a variable.",
     "ready batches": "{size} are batches that wait in the input pipeline: {names}. `prefetch(2)` "
-    "keeps two ready.",
+    "keeps two ready; a parallel `map` has as many as its `num_parallel_calls`.",
     "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. "
     "Optimizers with slots, such as Adam, and `global_clipnorm` do this. SGD "
     "without momentum updates only the rows of the batch.",
@@ -138,7 +138,7 @@ def _kind(group: HeldTensorGroup) -> str:
         return "data set"
     if group.category == "weight_gradients":
         return "dense gradients"
-    if (group.held_by or "").startswith("prefetch("):
+    if (group.held_by or "").startswith(("prefetch(", "parallel_map", "map_and_batch")):
         return "ready batches" if group.count > MIN_READY else ""
     return "constants" if (group.held_by or "").startswith("constant ") else ""
 

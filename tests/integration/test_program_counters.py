@@ -2,6 +2,7 @@
 
 import gc
 import pathlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 from tb_memplugin.recorder.heap import kept_objects, unreachable
 from tb_memplugin.recorder.watch import hooks, input_notes, program_counters
 from tb_memplugin.recorder.watch.counters import LiveModels, ProgramCounters
-from tb_memplugin.recorder.watch.datasets import DatasetCaches
+from tb_memplugin.recorder.watch.datasets import DataPipelines, DatasetCaches
 
 
 def rows(count: int = 8) -> tf.data.Dataset:
@@ -198,15 +199,20 @@ class Scores(keras.metrics.Metric):
         return tf.reduce_mean(self.kept)
 
 
-def test_a_variable_of_a_metric_that_grows_has_its_present_size() -> None:
-    counters, model = ProgramCounters(), make_model()
+def sizes_of_kept_scores() -> list[tuple[int, int | None] | None]:
+    counters, model, sizes = ProgramCounters(), make_model(), []
     model.compile("sgd", "mse", metrics=[Scores()])
     counters.models.note(model)
-    for batches in (1, 2):
+    for _ in range(2):
         model.train_on_batch(np.zeros((16, 8), "float32"), np.zeros((16, 4), "float32"))
         counters.values()
-        kept = kept_by(counters, "kept_tensors")
-        assert kept["attribute `kept` of Scores"] == (1, batches * 16 * 4 * 4)
+        sizes.append(kept_by(counters, "kept_tensors").get("attribute `kept` of Scores"))
+    return sizes
+
+
+def test_a_variable_of_a_metric_that_grows_has_its_present_size() -> None:
+    batch = 16 * 4 * 4
+    assert sizes_of_kept_scores() == [(1, batch), (1, 2 * batch)]
 
 
 def test_a_loaded_model_that_was_dropped_waits_for_the_garbage_collector(
@@ -239,3 +245,18 @@ def test_a_loaded_model_that_was_dropped_waits_for_the_garbage_collector(
     figures = models.figures()
     assert figures["models_alive"]["CPU:0"] == (1, size) and not figures["models_unreachable"]
     assert float(served.weight[0, 0]) == 1.0
+
+
+def test_the_stages_of_a_pipeline_have_the_batches_that_are_ready() -> None:
+    pipelines = DataPipelines()
+    pipelines.active = True
+    iterator = iter(rows(640).batch(8).prefetch(5))
+    next(iterator)
+    pipelines.note(iterator)
+    for _ in range(200):  # until the buffer is full
+        stages = pipelines.stages()
+        if stages and stages[0][1] == 5:
+            break
+        time.sleep(0.05)
+    name, count, size = stages[0]
+    assert (name, count) == ("prefetch(5)", 5) and size >= 5 * 8 * 64 * 4 * 4

@@ -177,7 +177,7 @@ class AutomaticRecording:
         key = owner if code is None else code
         loop: Loop | None = self._loops.get(key)
         if loop is not None and owner is not key and owner not in self._trained:
-            loop.recorder._recording.watch_next(model)
+            loop.recorder._recording.watch(model, anew=True)
         self._trained.add(owner)
         if loop is None:
             name = self._next_run()

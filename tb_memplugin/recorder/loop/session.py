@@ -149,16 +149,15 @@ class Session:
 
     # --- steps
 
-    def watch(self, model: Any, optimizer: Any = None) -> None:
+    def watch(self, model: Any, optimizer: Any = None, anew: bool = False) -> None:
+        """With `anew`, the program begins another training in the same run, of a model or None."""
+        if anew:
+            self._on_steps(Steps.next_training)
+            if model is None:
+                return
         unused = functools.partial(submit, weakly(self._pause_if_unused))
         self.layers.watch(model, optimizer, unused)
         self.check_layers()
-
-    def watch_next(self, model: Any) -> None:
-        """The program trains anew in the same run, with this model if it has one."""
-        self._on_steps(Steps.next_training)
-        if model is not None:
-            self.watch(model)
 
     def _on_steps(self, method: Callable[..., _R], *given: Any) -> _R | None:
         """Call a method of the steps, between start and close."""

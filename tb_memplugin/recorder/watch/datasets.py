@@ -160,8 +160,8 @@ class DataPipelines:
         self._iterators = ByIdentity[bool]()
 
     def note(self, iterator: Any) -> None:
-        """Note an iterator that was made eagerly. The first one is read, so that no step waits for
-        what that loads."""
+        """Note an iterator that was made eagerly, or is used. The first one is read, so that no
+        step waits for what that loads."""
         import tensorflow as tf
 
         resource = own(iterator, "_iterator_resource")

@@ -308,13 +308,18 @@ def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
         program_counters.datasets.iterated(self)
         batch_notes.iterated(self)
         input_notes.iterator(self)
+        _note_pipeline(self)
     return returns_data(original, self, *args, **kwargs)
 
 
 def makes_iterator(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
     original(self, *args, **kwargs)
+    _note_pipeline(self)
+
+
+def _note_pipeline(iterator: Any) -> None:
     try:
-        data_pipelines.note(self)
+        data_pipelines.note(iterator)
     except Exception:  # recording must not stop the program
         data_pipelines.active = False
 
