@@ -149,10 +149,10 @@ def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -
     return _functions(coinciding, trend)
 
 
-def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
-    """The models that earlier sessions of the process left in memory; None if most of it is
-    something else."""
-    found = list(_growths(counters, -1, int(counters.step.min())))
+def cause_of_models(counters: Counters, device: str, left_bytes: float, until: int) -> Cause | None:
+    """The models that earlier sessions of the process, the last of which was told at the step
+    `until`, left in memory; None if most of it is something else."""
+    found = list(_growths(counters, -1, until))
     return _models(counters, found, device, left_bytes, left_bytes)
 
 
@@ -270,11 +270,10 @@ def _optimizers(replaced: CounterGrowth, traces: CounterGrowth | None) -> Cause:
     name = counted(replaced.added, "replaced optimizer")
     text = f"slots of {name} ({format_bytes(replaced.added_bytes or 0)}), which TensorFlow keeps "
     text += "with each `tf.function` that it traced for one"
-    makes = "the optimizer"
     if traces is not None and 2 * traces.added >= replaced.added:
         text += f": `{traces.name}` was traced {traces.added:,} times"
-        makes += f" and `{traces.name}`"
-    text += f". Make {makes} once, before the loop"
+    text += ". Make the function and its optimizer once (in Keras: compile once), and assign its "
+    text += "`learning_rate`"
     return Cause(
         "optimizers_replaced", text, f"slots of {name}", replaced.added, replaced.added_bytes
     )

@@ -240,7 +240,9 @@ def _within_epochs(run: Run, column: Integers, rows: npt.NDArray[np.intp]) -> _F
     """Growth that begins anew in each epoch. At each place in the epochs, the lowest level from
     there on counts that any of them has: what one epoch has by chance or once, or what is freed
     within it, is no growth."""
-    parts = np.split(rows, np.flatnonzero(np.diff(run.samples.epoch[rows])) + 1)
+    # What is freed at an epoch's end is gone when its last step is sampled.
+    ends = np.flatnonzero(np.diff(run.samples.epoch[rows])) + 1
+    parts = [part[:-1] for part in np.split(rows, ends)]
     longest = max(map(len, parts))
     if not is_long_enough(longest):
         return None
@@ -442,7 +444,8 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
     if slope <= 0 or order < MIN_ORDER or several < least_change(sizes[0]):
         return None
     first, last = int(numbers[0]), int(numbers[-1])
-    cause = cause_of_models(counters, own, float(sizes[-1]))
+    until = int(counters.step[rows[-1]])
+    cause = cause_of_models(counters, own, float(sizes[-1]), until)
     return SessionGrowth(device, last, first, slope, int(sizes[0]), int(sizes[-1]), cause)
 
 

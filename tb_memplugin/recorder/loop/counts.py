@@ -23,6 +23,7 @@ _Row: TypeAlias = tuple[int, CounterKind, str | None, int, int]  # step, then a 
 DENSE_ROWS = 256
 # most earlier sessions that a run is told, spread evenly: the first and the last are among them
 MAX_SESSIONS = 128
+MAX_ENDS = 10_000  # most sessions of a process whose ends are noted, the first ones
 # processor time that looking at kept objects may take at any cost, for short programs
 FREE_SECONDS = 0.25
 SHARE = 0.2  # share of the overhead budget that it may take beyond that
@@ -132,7 +133,7 @@ class ProgramCounts:
         # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator
         # does not know.
         left = {name: max(0, size - own.get(name, 0)) for name, size in in_use.items()}
-        if left:
+        if left and len(session_ends) < MAX_ENDS:
             session_ends[self._number] = left
 
     def next_session(self) -> None:

@@ -266,6 +266,7 @@ class Steps:
         self._faults.clean_up(SAMPLES, self.sampler.host.close)
 
     def wake(self) -> None:
+        self._counts.next_session()
         recording_now.add(self)
         self.sampler.host.open()
 
