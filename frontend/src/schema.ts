@@ -178,9 +178,11 @@ export const CAUSE_KINDS = [
   "models_alive",
   "models_unreachable",
   "models_gone",
+  "optimizers_replaced",
   "dataset_cache",
   "kept_arrays",
   "kept_iterators",
+  "kept_tensors",
   "compilation",
   "retracing",
 ] as const;

@@ -317,6 +317,8 @@ def _grows(growth: Growth, steps: int) -> Answer:
     if owner is not None and 2 * (owner.bytes + owner.rounding_bytes) < growth.whole_bytes:
         owner = None
     sentence, details = _rate(trend), []
+    if growth.epochs:
+        sentence = f"{sentence.partition(' since ')[0]} within each of {growth.epochs} epochs"
     if owner is not None:
         source = "measured" if growth.traced else "inferred"
         category, origin = owner.category.replace("_", " "), growth.origin()

@@ -82,9 +82,11 @@ CauseKind: TypeAlias = Literal[
     "models_alive",
     "models_unreachable",
     "models_gone",
+    "optimizers_replaced",
     "dataset_cache",
     "kept_arrays",
     "kept_iterators",
+    "kept_tensors",
     "compilation",
     "retracing",
 ]
@@ -116,9 +118,10 @@ def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | No
     do not tell it."""
     counters, own = counters_of(run, device)
     found = list(_growths(counters, trend.since_step, trend.last_step))
-    cause = _models(found, own, trend.added_bytes, trend.to_bytes)
+    cause = _models(counters, found, own, trend.added_bytes, trend.to_bytes)
     if own == _HOST:
         cause = cause or _cached(found, trend) or _kept_iterators(counters)
+    cause = cause or _kept_tensors(counters, trend)
     return cause or (_functions(found, trend) if functions else None)
 
 
@@ -130,7 +133,7 @@ def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -
     cause = _kept_arrays(counters, trend)
     # What its variables and batches take on a recorded CPU is no part of this trend.
     if not any(device.rpartition("/")[2] == _HOST for device in run.samples.devices):
-        cause = cause or _models(found, _HOST, trend.added_bytes)
+        cause = cause or _models(counters, found, _HOST, trend.added_bytes)
         cause = cause or _cached(found, trend) or _kept_iterators(counters)
     if cause is not None:
         return cause
@@ -146,12 +149,11 @@ def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -
     return _functions(coinciding, trend)
 
 
-def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
-    """The models that earlier sessions of the process left in memory; None if most of it is
-    something else."""
-    return _models(
-        list(_growths(counters, -1, int(counters.step.min()))), device, left_bytes, left_bytes
-    )
+def cause_of_models(counters: Counters, device: str, left_bytes: float, until: int) -> Cause | None:
+    """The models that earlier sessions of the process, the last of which was told at the step
+    `until`, left in memory; None if most of it is something else."""
+    found = list(_growths(counters, -1, until))
+    return _models(counters, found, device, left_bytes, left_bytes)
 
 
 def _kept_arrays(counters: Counters, trend: Trend) -> Cause | None:
@@ -160,6 +162,14 @@ def _kept_arrays(counters: Counters, trend: Trend) -> Cause | None:
             arrays = f"{counted(count, 'NumPy array')} ({format_bytes(added)})"
             text = f"{name} keeps {arrays} more than at step {since}"
             return Cause("kept_arrays", text, f"NumPy arrays in {name}", count, added)
+    return None
+
+
+def _kept_tensors(counters: Counters, trend: Trend) -> Cause | None:
+    for name, since, steps, count, added in _by_holder(counters, "kept_tensors"):
+        if steps > 0 and added > 0 and _explains(added / steps, trend.bytes_per_step):
+            text = f"{name} keeps {format_bytes(added)} of tensors more than at step {since}"
+            return Cause("kept_tensors", text, f"tensors in {name}", count, added)
     return None
 
 
@@ -175,12 +185,13 @@ def _kept_iterators(counters: Counters) -> Cause | None:
 
 def _by_holder(counters: Counters, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
     """Holders, the first step at which each was among those of the most; and the steps, the count
-    and the bytes that were added until the last one."""
+    and the bytes that were added until it had most."""
     columns = (counters.step, counters.count, counters.bytes)
     for (one, name), of_name in rows_by_counter(counters).items():
         rows = [at for at in of_name if counters.count[at] > 0] if one == kind else []
         if name is not None and rows:
-            steps, count, added = (int(column[rows[-1]] - column[rows[0]]) for column in columns)
+            most = max(rows, key=lambda at: (counters.bytes[at], counters.count[at]))
+            steps, count, added = (int(column[most] - column[rows[0]]) for column in columns)
             yield name, int(counters.step[rows[0]]), steps, count, added
 
 
@@ -198,11 +209,18 @@ def what_collecting_frees(size: int, in_use_bytes: float) -> str:
 
 
 def _models(
-    found: Sequence[CounterGrowth], device: str, whole: float, in_use_bytes: float = math.inf
+    counters: Counters,
+    found: Sequence[CounterGrowth],
+    device: str,
+    whole: float,
+    in_use_bytes: float = math.inf,
 ) -> Cause | None:
     """Models that exist, that wait for Python's garbage collector, or that left their variables
     behind."""
     here = {one.kind: one for one in found if one.name == device}
+    replaced = here.get("optimizers_replaced")
+    if replaced is not None and _explains(replaced.added_bytes or 0, whole):
+        return _optimizers(replaced, _most_often(found, "traces"))
     kinds: tuple[CauseKind, ...] = ("models_unreachable", "models_gone", "models_alive")
     models = {kind: here[kind] for kind in kinds if kind in here}
     size = sum(one.added_bytes or 0 for one in models.values())
@@ -224,10 +242,41 @@ def _models(
             slots = here.get("slots_without_model")
             if slots is not None and slots.added > 0:
                 text += f"; {counted(slots.added, 'optimizer')} of them still exist"
+        elif (holder := _holder_of_models(counters, own)) is not None:
+            return holder
         name = counted(one.added, "model")
         text = f"{name} ({format_bytes(own)}) {text}"
         return Cause(kind, text, f"{name} {short}", one.added, one.added_bytes)
     return None
+
+
+def _holder_of_models(counters: Counters, whole: int) -> Cause | None:
+    """What keeps most of the models that were added; None if that is unknown."""
+    rows = [at for at, kind in enumerate(counters.kind) if kind == "kept_models"]
+    most = max(rows, key=lambda at: int(counters.bytes[at]), default=None)
+    if most is None or 2 * counters.bytes[most] < whole:
+        return None
+    holder, count, size = counters.name[most], int(counters.count[most]), int(counters.bytes[most])
+    name = counted(count, "earlier model")
+    text = f"{name} ({format_bytes(size)}) kept alive by {holder}"
+    if " of History " in f"{holder} ":
+        text += ". Keep `history.history` instead of the History, which refers to its model"
+    return Cause("models_alive", text, f"{name} in {holder}", count, size)
+
+
+def _optimizers(replaced: CounterGrowth, traces: CounterGrowth | None) -> Cause:
+    """Optimizers that were replaced for the same model, and the function that was traced most
+    often."""
+    name = counted(replaced.added, "replaced optimizer")
+    text = f"slots of {name} ({format_bytes(replaced.added_bytes or 0)}), which TensorFlow keeps "
+    text += "with each `tf.function` that it traced for one"
+    if traces is not None and 2 * traces.added >= replaced.added:
+        text += f": `{traces.name}` was traced {traces.added:,} times"
+    text += ". Make the function and its optimizer once (in Keras: compile once), and assign its "
+    text += "`learning_rate`"
+    return Cause(
+        "optimizers_replaced", text, f"slots of {name}", replaced.added, replaced.added_bytes
+    )
 
 
 def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:

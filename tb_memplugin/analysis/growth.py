@@ -8,7 +8,7 @@ show growth."""
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from tb_memplugin.analysis.trend import (
     MIN_BYTES,
     MIN_ORDER,
     Trend,
+    find_trend,
     is_long_enough,
     least_change,
     slope_and_order,
@@ -53,6 +54,8 @@ from tb_memplugin.schema import (
 
 # that traced functions may hold, such as their constants
 UNEXPLAINED = ("unattributed", "other_state", "rounding")
+MIN_EPOCHS = 2  # in fewer epochs nothing begins anew
+_EDGE = 5  # steps at an epoch's start and end whose medians tell whether memory fell in between
 LAST_STEPS = 100  # steps whose peaks above their ends tell those of later steps
 
 
@@ -88,7 +91,9 @@ class Growth:
             made most of these.
         cause: Why it grows, by the program's counters; None if they do not tell it, or if the
             holder is known.
-        full: Where the peak reaches the device's capacity at this rate; None if far away."""
+        full: Where the peak reaches the device's capacity at this rate; None if far away.
+        epochs: Number of epochs in each of which memory grows from the same level; the trend is
+            that within the last one. 0 for growth that goes on."""
 
     device: str
     phase: Phase
@@ -102,11 +107,12 @@ class Growth:
     line: str | None
     cause: Cause | None
     full: "Full | None"
+    epochs: int = 0
 
     def sentence(self) -> str:
         peak = f"peak memory of a {step_name(self.phase)}"
         series = peak if self.at_peak else "memory in use at step end"
-        text = f"{self.device}: {series} {rate_and_levels(self.trend, self.jumps)}"
+        text = f"{self.device}: {series} {rate_and_levels(self.trend, self.jumps, self.epochs)}"
         owner = self.owner
         if owner is not None:
             name = owner.category.replace("_", " ")
@@ -139,10 +145,13 @@ class Growth:
         return tuple(part for part in parts if part)
 
 
-def rate_and_levels(trend: Trend, jumps: Sequence[tuple[int, int]]) -> str:
+def rate_and_levels(trend: Trend, jumps: Sequence[tuple[int, int]], epochs: int = 0) -> str:
+    since = f"since step {trend.since_step}"
+    if epochs:
+        since = f"within each of {epochs} epochs and falls back at its end, in the last one {since}"
     return (
-        f"grows by {format_bytes(round(100 * trend.bytes_per_step))} every 100 steps since step "
-        f"{trend.since_step}, from {levels_text(trend, jumps)}"
+        f"grows by {format_bytes(round(100 * trend.bytes_per_step))} every 100 steps {since}, from "
+        f"{levels_text(trend, jumps)}"
     )
 
 
@@ -166,25 +175,21 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
     phase = device_phase(run, device) if phase is None else phase
     run = examined(run, device, phase)
     figures = run.samples.of(device)
-    # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does
-    # not grow.
-    for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
-        rows = phase_rows(run, column, phase)
-        found = trend_between_jumps(run.samples.step[rows], column[rows], run.layer_tables)
-        if found is None:
-            continue
-        trend, jumps = found
-        # Snapshots in the longest part of the trend without a jump; a failure is in the middle of a
-        # step.
+    for found in _trends(run, figures, phase):
+        trend, jumps, at_peak = found.trend, found.jumps, found.at_peak
+        # Snapshots in the longest part of the trend without a jump, or of an epoch; a failure is in
+        # the middle of a step.
+        breaks = found.epochs or tuple(step for step, _ in jumps)
+        since = 0 if found.epochs else trend.since_step
         parts: dict[int, list[Snapshot]] = {}
         for one in snapshots_of(run, device, phase):
-            if not one.at_failure and one.step >= trend.since_step:
-                parts.setdefault(sum(step <= one.step for step, _ in jumps), []).append(one)
+            if not one.at_failure and one.step >= since:
+                parts.setdefault(sum(step <= one.step for step in breaks), []).append(one)
         snapshots = max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
         span = snapshots[-1].step - snapshots[0].step if snapshots else 0
         whole = trend.bytes_per_step * span if span else trend.added_bytes
         owner = _owner(run, snapshots if span else (), trend)
-        full = _full(trend, figures, rows, at_peak)
+        full = None if found.epochs else _full(trend, figures, found.rows, at_peak)
         held_by, line, cause = None, None, None
         if owner is not None and owner[:2] == (None, "held_tensors"):
             held_by, line = _holder_and_line(snapshots)
@@ -204,8 +209,60 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
             line=line,
             cause=cause,
             full=full,
+            epochs=len(found.epochs),
         )
     return None
+
+
+class _Found(NamedTuple):
+    trend: Trend
+    jumps: tuple[tuple[int, int], ...]
+    at_peak: bool
+    rows: npt.NDArray[np.intp]  # of the samples
+    epochs: tuple[int, ...] = ()  # first steps of the epochs in each of which memory grows
+
+
+def _trends(run: Run, figures: DeviceSamples, phase: Phase) -> Iterator[_Found]:
+    # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does
+    # not grow.
+    for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
+        rows = phase_rows(run, column, phase)
+        found = trend_between_jumps(run.samples.step[rows], column[rows], run.layer_tables)
+        if found is not None:
+            yield _Found(*found, at_peak, rows)
+    rows = phase_rows(run, figures.in_use_bytes, phase)
+    within = _within_epochs(run, figures.in_use_bytes, rows[run.samples.epoch[rows] != MISSING])
+    if within is not None:
+        yield within
+
+
+def _within_epochs(run: Run, column: Integers, rows: npt.NDArray[np.intp]) -> _Found | None:
+    """Growth that begins anew in each epoch. At each place in the epochs, the lowest level from
+    there on counts that any of them has: what one epoch has by chance or once, or what is freed
+    within it, is no growth."""
+    # What is freed at an epoch's end is gone when its last step is sampled.
+    ends = np.flatnonzero(np.diff(run.samples.epoch[rows])) + 1
+    parts = [part[:-1] for part in np.split(rows, ends)]
+    longest = max(map(len, parts))
+    if not is_long_enough(longest):
+        return None
+    whole = [part for part in parts if 2 * len(part) > longest]
+    length = min(map(len, whole))
+    levels = np.stack([column[part[:length]] for part in whole])
+    steps = run.samples.step[whole[-1][:length]]
+    lowest = levels.min(axis=0)
+    trend = find_trend(steps, np.minimum.accumulate(lowest[::-1])[::-1])
+    if trend is None or len(whole) < MIN_EPOCHS:
+        return None
+    # Levels from a place on also rise in noise.
+    if slope_and_order(steps, lowest.astype(np.float64))[1] < MIN_ORDER / 2:
+        return None
+    fallen = np.median(levels[:-1, -_EDGE:], axis=1) - np.median(levels[1:, :_EDGE], axis=1)
+    if 2 * fallen.min() < trend.to_bytes - trend.from_bytes:
+        return None
+    return _Found(
+        trend, (), False, rows, tuple(run.samples.step[[part[0] for part in whole]].tolist())
+    )
 
 
 def examined(run: Run, device: str, phase: Phase) -> Run:
@@ -387,7 +444,8 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
     if slope <= 0 or order < MIN_ORDER or several < least_change(sizes[0]):
         return None
     first, last = int(numbers[0]), int(numbers[-1])
-    cause = cause_of_models(counters, own, float(sizes[-1]))
+    until = int(counters.step[rows[-1]])
+    cause = cause_of_models(counters, own, float(sizes[-1]), until)
     return SessionGrowth(device, last, first, slope, int(sizes[0]), int(sizes[-1]), cause)
 
 

@@ -36,6 +36,7 @@ from tb_memplugin.schema import (
 )
 
 LEAST_SHARE = 0.01  # of the bytes in use for a finding on what is no longer used
+MIN_READY = 2  # so many batches that wait in a stage are no finding
 LARGE_SHARE = 0.1  # of the bytes in use for a finding on what is used, but could take less
 MIN_DATA_SET_BYTES = 16 << 20  # on the device, a smaller data set costs little and is fast
 
@@ -77,10 +78,13 @@ def _former(run: Run, device: str) -> Iterator[str]:
     total = sums.total()
     if not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return
+    why = "Functions that TensorFlow traced refer to them, or they wait for the garbage collector."
+    if any(row.category == "optimizer_state" for row in snapshot.ledger):
+        why = "TensorFlow keeps every function that it traced for an optimizer."
     yield (
         f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer "
-        f"uses: {first_of(_largest(sums))}. TensorFlow keeps every function that it traced for an "
-        "optimizer. `tb_memplugin.release_unused()`, called between two trainings, frees them."
+        f"uses: {first_of(_largest(sums))}. {why} `tb_memplugin.release_unused()`, called between "
+        "two trainings, frees them."
     )
 
 
@@ -121,6 +125,8 @@ _TENSOR_FINDINGS = {
     "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each "
     "array for each function that uses it. Pass data as an argument, and put a large "
     "array into a variable.",
+    "ready batches": "{size} are batches that wait in the input pipeline: {names}. `prefetch(2)` "
+    "keeps two ready; a parallel `map` has as many as its `num_parallel_calls`.",
     "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. "
     "Optimizers with slots, such as Adam, and `global_clipnorm` do this. SGD "
     "without momentum updates only the rows of the batch.",
@@ -132,6 +138,8 @@ def _kind(group: HeldTensorGroup) -> str:
         return "data set"
     if group.category == "weight_gradients":
         return "dense gradients"
+    if (group.held_by or "").startswith(("prefetch(", "parallel_map", "map_and_batch")):
+        return "ready batches" if group.count > MIN_READY else ""
     return "constants" if (group.held_by or "").startswith("constant ") else ""
 
 

@@ -1,12 +1,14 @@
 """Groups of the tensors that something else than the step's ops keeps on the device."""
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.schema import (
+    DTYPE_BYTES,
     MADE_DENSE,
     Category,
     HeldTensorGroup,
@@ -43,6 +45,7 @@ def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, .
         if tensor.category in categories(chunk_at.get(tensor.address))
     ]
     others = [*_constants(live, classifier), *_dense_gradients(live, classifier, categories)]
+    others += _ready(classifier, [one for one in live if "inputs" in categories(one)])
     for fact in window.facts.variables:
         if not fact.of_model and fact.requested_bytes >= MIN_BYTES:
             chunk = before.get(fact.start_address or 0, since.get(fact.end_address or 0))
@@ -79,6 +82,27 @@ def _dense_gradients(
             known = (() if -1 in shape else shape, next(iter(fact.output_dtypes), ""))
             holder = f"sparse gradient of layer {fact.gradient_of}{MADE_DENSE}"
             yield HeldTensorGroup(*known, 1, size, holder, fact.line, category="weight_gradients")
+
+
+def _ready(classifier: Classifier, inputs: Iterable[int]) -> Iterator[HeldTensorGroup]:
+    """One group for each tensor of the batches that are ready in an input pipeline: chunks of the
+    tensor's size, without that of the batch in use, belong to the last stages."""
+    requested, batch = classifier.window.requested, classifier.window.facts.batch
+    known = [
+        (tuple(batch.size or -1 if one == -1 else one for one in shape), dtype)
+        for shape, dtype in batch.components
+        if dtype in DTYPE_BYTES
+    ]
+    sizes = {one: math.prod(one[0]) * DTYPE_BYTES[one[1]] for one in known if min(one[0]) > 0}
+    chunks = Counter(requested[chunk] for chunk in inputs)
+    for (shape, dtype), size in sizes.items():
+        left = chunks[size] - 1 if size >= MIN_BYTES else 0
+        for stage, elements, stored in batch.stages:
+            # other stages have single examples
+            count = min(elements, left) if 2 * stored > elements * sum(sizes.values()) else 0
+            left -= count
+            for _ in range(count):
+                yield HeldTensorGroup(shape, dtype, 1, size, stage, category="inputs")
 
 
 def _grouped(

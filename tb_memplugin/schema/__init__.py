@@ -187,6 +187,7 @@ from tb_memplugin.schema.trace import (
     Module,
     OpFact,
     Pass,
+    PipelineStage,
     TensorFact,
     TensorSpec,
     TraceFacts,

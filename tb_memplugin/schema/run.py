@@ -182,11 +182,14 @@ CounterKind: TypeAlias = Literal[
     "models_unreachable",
     "models_gone",
     "slots_without_model",
+    "optimizers_replaced",
     "traces",
     "compiled_shapes",
     "dataset_caches",
     "kept_arrays",
     "kept_iterators",
+    "kept_tensors",
+    "kept_models",
     "earlier_sessions",
 ]
 """Of a row:
@@ -201,6 +204,8 @@ CounterKind: TypeAlias = Literal[
   slots of them, and these bytes.
 - `slots_without_model`: by device, optimizers that exist without their model, and the bytes of
   their slots.
+- `optimizers_replaced`: by device, optimizers of existing models that another optimizer has
+  replaced, while something keeps their slots, and the bytes of these.
 - `traces`: by function, calls so far that traced a `tf.function`.
 - `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was
   called with so far, for each of which XLA compiles it.
@@ -209,6 +214,8 @@ CounterKind: TypeAlias = Literal[
 - `kept_arrays`: by holder, NumPy arrays that an object of the program keeps, and their bytes; for
   the largest holders, at few steps.
 - `kept_iterators`: by holder, iterators over data sets that it keeps.
+- `kept_tensors`: by holder, tensors and variables of no model that it keeps, and their bytes.
+- `kept_models`: by holder, earlier models that it keeps, and their bytes.
 - `earlier_sessions`: by device, one row for each earlier session of the process: its number, and
   the bytes in use at its end without the variables of its own model."""
 

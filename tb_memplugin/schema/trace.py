@@ -312,13 +312,19 @@ TensorSpec: TypeAlias = tuple[tuple[int, ...], str]
 """Shape with -1 for open dimensions, and name of the dtype."""
 
 
+PipelineStage: TypeAlias = tuple[str, int, int]
+"""Name of a stage of an input pipeline, the elements that it has ready, and their bytes."""
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchFacts:
     """The batch that a step was given: examples for one replica, and its tensors without scalars
-    (empty if unknown)."""
+    (empty if unknown); and the stages of the input pipelines as the window opened, the last ones of
+    a pipeline first."""
 
     size: int | None = None
     components: tuple[TensorSpec, ...] = ()
+    stages: tuple[PipelineStage, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

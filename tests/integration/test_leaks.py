@@ -50,7 +50,12 @@ SEEDED = {
             ": held tensors",
         ),
     ),
-    "kept_models": (IN_USE, "Cause: ", "that were built and not freed.", "not freed"),
+    "kept_models": (
+        IN_USE,
+        "Cause: ",
+        "kept alive by list `models` in module __main__.",
+        "in list `models` in module __main__",
+    ),
     "rebuilt_models": (
         IN_USE,
         "Cause: ",

@@ -73,7 +73,8 @@ class AutomaticRecording:
         self._arguments = dict(arguments or {})
         self._process = os.getpid()
         self._callbacks = ByIdentity[Any]()
-        self._loops = ByIdentity[Loop]()
+        self._loops = ByIdentity[Loop]()  # by model, or code of a function
+        self._trained = ByIdentity[bool]()  # models and functions with a loop
         self._recorders: dict[str, Any] = {}
         self._more: Loop | None = None  # whose steps are the calls of all models beyond `MAX_RUNS`
         self._sees_failures = self._failed = False
@@ -169,12 +170,19 @@ class AutomaticRecording:
 
     def loop_for(self, owner: Any, model: Any) -> Loop:
         """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond
-        `MAX_RUNS`."""
-        loop: Loop | None = self._loops.get(owner)
+        `MAX_RUNS`. Functions of the same code share one: each is another training of its run."""
+        from tb_memplugin.recorder.watch import code_of
+
+        code = code_of(owner)
+        key = owner if code is None else code
+        loop: Loop | None = self._loops.get(key)
+        if loop is not None and owner is not key and owner not in self._trained:
+            loop.recorder._recording.watch(model, anew=True)
+        self._trained.add(owner)
         if loop is None:
             name = self._next_run()
             if name is not None:
-                loop = self._loops[owner] = Loop(self._record_into(name, model), itertools.count())
+                loop = self._loops[key] = Loop(self._record_into(name, model), itertools.count())
             else:
                 loop = self._more = self._more or self._open_more()
             loop.recorder.start()

@@ -25,8 +25,9 @@ from tb_memplugin.schema import MISSING, PHASES, SAMPLE_COLUMNS, DeviceSamples, 
 RESIDENT_SECONDS = 0.05
 """Shortest time between two reads of host RSS. A read takes longer than all other figures of an
 ordinary step."""
-# least growth of host RSS that `Sampler.host_grew` reports; twice as much each time
-GROWTH_BYTES = 8 << 20
+# least growth of host RSS and of a device's peak that `Sampler.grew` reports; twice as much each
+# time
+HOST_GROWTH_BYTES, DEVICE_GROWTH_BYTES = 8 << 20, 1 << 20
 MAX_ROWS = 1 << 18
 """Most rows that wait: about 30 MiB for one device. More wait only if the files cannot be written
 for hours."""
@@ -314,6 +315,21 @@ class Sample(NamedTuple):
     peak_bytes: Mapping[str, int]
 
 
+class _Rise:
+    """Levels of a figure, each twice as far above the one before."""
+
+    def __init__(self, step_bytes: int) -> None:
+        self.next_bytes, self._step_bytes = 0, step_bytes
+
+    def reached(self, level: int) -> bool:
+        if level < self.next_bytes:
+            return False
+        if self.next_bytes:
+            self._step_bytes *= 2
+        self.next_bytes = level + self._step_bytes
+        return True
+
+
 class Sampler:
     """Samples steps on the training's thread: `ordinary` those at which nothing else is due,
     `sample` the others."""
@@ -330,9 +346,10 @@ class Sampler:
         self._devices = devices
         # the last sample's wall time and row
         self._last: tuple[float, tuple[int, ...]] | None = None
-        self._next_bytes, self._step_bytes = 0, GROWTH_BYTES
+        self._host_rise, self._peak_rise = _Rise(HOST_GROWTH_BYTES), _Rise(DEVICE_GROWTH_BYTES)
         # device to the highest peak that other recorders reset in the running step
         self._lost: Mapping[str, int] = {}
+        self._peak_bytes = 0  # the highest of the last sample's devices
 
     def sample(
         self,
@@ -372,6 +389,7 @@ class Sampler:
             # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
             row += (MISSING, MISSING)
         self._last = wall_time, tuple(row)
+        self._peak_bytes = max(peaks.values(), default=0)
         return Sample(self.buffer.append(*self._last, waits), in_use, peaks)
 
     def lose(self, peaks: Mapping[str, int]) -> None:
@@ -392,12 +410,15 @@ class Sampler:
             self.buffer.like((step, PHASES.index(phase), epoch, *row[_RESIDENT:]))
             self.ordinary.arm(seen, due, self.clock.behind, read_at, row[_RESIDENT], statistics)
 
-    def host_grew(self) -> bool:
-        """Whether host RSS grew since this was last True; the first time that it is known, it
-        did."""
-        if self._last is None or self._last[1][_RESIDENT] < self._next_bytes:
+    @property
+    def next_look_bytes(self) -> int:
+        """The peak of a device from which on memory `grew`."""
+        return self._peak_rise.next_bytes
+
+    def grew(self) -> bool:
+        """Whether host RSS or a device's peak grew since this was last True; the first time that
+        they are known, they did."""
+        if self._last is None:
             return False
-        if self._next_bytes:
-            self._step_bytes *= 2
-        self._next_bytes = self._last[1][_RESIDENT] + self._step_bytes
-        return True
+        host = self._host_rise.reached(self._last[1][_RESIDENT])
+        return self._peak_rise.reached(self._peak_bytes) or host

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tb_memplugin.recorder.base import attributes, closure, is_subclass
 from tb_memplugin.recorder.heap.frames import INSTALLED, PREFIXES, running_functions
-from tb_memplugin.schema import OMITTED, SEPARATOR
+from tb_memplugin.schema import OMITTED, SEPARATOR, CounterKind
 
 _T = TypeVar("_T")
 SEARCH_SECONDS = 0.05
@@ -57,6 +57,7 @@ _LIBRARIES = frozenset(
 """Packages with objects that are not searched."""
 _OF_KERAS = (
     *("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking"),
+    "keras.src.trainers.compile_utils",
     *(
         "tf_keras.src.callbacks",
         "tf_keras.src.engine",
@@ -184,41 +185,85 @@ def _leads_on(kind: type) -> bool:
 
 
 class Kept(NamedTuple):
-    """What an object keeps: `size` bytes of NumPy arrays, or iterators, whose buffers have an
-    unknown size (None)."""
+    """What an object keeps: a number of objects of one kind, of `size` bytes; None for iterators,
+    whose buffers have an unknown size."""
 
+    kind: CounterKind
     holder: str
     number: int
     size: int | None
 
 
-def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept]]:
-    """NumPy arrays, and tf.data iterators, by holder; what is not found within the processor time
-    is left out."""
+def kept_objects(
+    kind_of: Callable[[type], CounterKind | None] = lambda kind: None,
+    size_of: Callable[[Any], int | None] = lambda item: None,
+    seconds: float = SEARCH_SECONDS,
+) -> list[Kept]:
+    """NumPy arrays, tf.data iterators and objects of the classes of which `kind_of` gives a kind,
+    by holder; what is not found within the processor time is left out. `size_of` gives the bytes of
+    the latter, None for those that do not count."""
     array_type = getattr(sys.modules.get("numpy"), "ndarray", None)
-    if array_type is None:
-        return [], []
+    # by id of a class, which is kept so that no other one gets its id
+    kinds: dict[int, tuple[type, CounterKind | None]] = {}
+    found: CounterKind | None
     seen: set[int] = set()
-    sizes, arrays, iterators = Counter[int](), Counter[int](), Counter[int]()  # by id of the holder
-    holders: dict[int, tuple[Node, Any]] = {}
+    sizes: dict[CounterKind, Counter[int | str]] = {}  # by id of the holder, or its name
+    numbers = Counter[tuple[CounterKind, int | str]]()
+    holders: dict[int | str, tuple[Node, Any]] = {}
     for node, _, child in _in_time(references(set(), untracked=True), seconds):
-        is_array, key = _is(child, array_type), id(node.value)
-        if not (is_array or type(child).__name__ in _ITERATORS) or id(child) in seen:
+        of_class = type(child)
+        if id(of_class) not in kinds:
+            is_array = array_type is not None and is_subclass(of_class, (array_type,))
+            is_iterator = of_class.__name__ in _ITERATORS
+            found = "kept_arrays" if is_array else "kept_iterators" if is_iterator else None
+            kinds[id(of_class)] = of_class, found or kind_of(of_class)
+        kind = kinds[id(of_class)][1]
+        if kind is None or id(child) in seen:
             continue
         seen.add(id(child))
+        if kind == "kept_arrays":
+            size = child.nbytes if child.base is None else 0  # a view has no memory of its own
+        else:
+            size = 1 if kind == "kept_iterators" else size_of(child)
+        if size is None:
+            continue
+        # objects of a class in one container are one holder
+        key = id(node.value) if _container(_owner(node)) is None else _holder(node, child)
         holders.setdefault(key, (node, child))
-        (arrays if is_array else iterators)[key] += 1
-        if is_array and child.base is None:  # a view has no memory of its own
-            sizes[key] += child.nbytes
-    of_arrays = [
-        Kept(_holder(*holders[key]), arrays[key], size)
-        for key, size in sizes.most_common(MAX_HOLDERS)
+        numbers[kind, key] += 1
+        if size:
+            sizes.setdefault(kind, Counter())[key] += size
+    return [
+        Kept(
+            kind,
+            _holder(*holders[key]),
+            numbers[kind, key],
+            None if kind == "kept_iterators" else size,
+        )
+        for kind, by_holder in sizes.items()
+        for key, size in by_holder.most_common(MAX_HOLDERS)
     ]
-    of_iterators = [
-        Kept(_holder(*holders[key]), count, None)
-        for key, count in iterators.most_common(MAX_HOLDERS)
-    ]
-    return of_arrays, of_iterators
+
+
+def _owner(node: Node) -> Node:
+    """The object itself, or the one whose ``__dict__`` it is."""
+    parent = node.parent
+    return node if parent is None or not _is_attribute_dict(node, parent) else parent
+
+
+def _container(node: Node) -> Node | None:
+    """The program's list, tuple, deque or dict that contains an object which is none; None
+    without."""
+    parent = node.parent
+    if parent is None or parent.parent is None or _kind(node.value) is not None:
+        return None
+    if _kind(parent.value) is None or _owner(parent) is not parent:
+        return None
+    owner = parent
+    while owner.parent is not None and _kind(owner.value) is not None:
+        owner = _owner(owner.parent)
+    is_library = owner.parent is not None and not _is_program(_module_name(type(owner.value)))
+    return None if is_library else parent
 
 
 def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, int, Any]]:
@@ -311,7 +356,8 @@ def _holder(node: Node, child: Any) -> str:
     ]
     kind = _kind(path[0].value)
     if kind is None:
-        return _owner_name(path[0], child)
+        name, container = _owner_name(path[0], child), _container(path[0])
+        return name if container is None else f"{name} in {_holder(container, path[0].value)}"
     at = next(at for at, one in enumerate(path) if one.parent is None or _kind(one.value) is None)
     owner, inside = path[at], path[at - 1].value
     between = "in " if owner.parent is not None else "" if at == 1 else f"in {_kind(inside)} "

@@ -23,6 +23,7 @@ _Row: TypeAlias = tuple[int, CounterKind, str | None, int, int]  # step, then a 
 DENSE_ROWS = 256
 # most earlier sessions that a run is told, spread evenly: the first and the last are among them
 MAX_SESSIONS = 128
+MAX_ENDS = 10_000  # most sessions of a process whose ends are noted, the first ones
 # processor time that looking at kept objects may take at any cost, for short programs
 FREE_SECONDS = 0.25
 SHARE = 0.2  # share of the overhead budget that it may take beyond that
@@ -74,9 +75,9 @@ session_ends: dict[int, Mapping[str, int]] = {}
 """What the sessions of this process left in use: bytes by device, by the session's number."""
 
 
-def earlier_sessions(number: int) -> list[list[Value]]:
-    """The counters of each session before one, in order."""
-    ends = sorted((one, left) for one, left in session_ends.copy().items() if one < number)
+def earlier_sessions(number: int, since: int = 0) -> list[list[Value]]:
+    """The counters of each session from one number to before another one, in order."""
+    ends = sorted((one, left) for one, left in session_ends.copy().items() if since <= one < number)
     if len(ends) > MAX_SESSIONS:
         places = np.linspace(0, len(ends) - 1, MAX_SESSIONS).round()
         ends = [ends[int(place)] for place in places]
@@ -92,11 +93,11 @@ class ProgramCounts:
     def __init__(self, overhead: float) -> None:
         self.rows = CounterRows()
         self._number = next(_numbers)
+        self._told = 0  # number of the first session whose end was not told yet
         self._overhead = overhead
         self._began = time.monotonic()
         self._spent_seconds = 0.0
-        # the last earlier session; None before the first `count`
-        self._earlier: Sequence[Value] | None = None
+        self._earlier: Sequence[Value] = ()  # the last earlier session
         self._kept: list[Value] = []  # the objects that the program keeps
 
     def count(self, step: int, grew: Callable[[], bool]) -> float:
@@ -105,22 +106,24 @@ class ProgramCounts:
         seconds."""
         budget = FREE_SECONDS + SHARE * self._overhead * (time.monotonic() - self._began)
         cost = self._look() if self._overhead and self._spent_seconds <= budget and grew() else 0.0
-        if program_counters.due_in() > 0.0 and self._earlier is not None and not cost:
+        if program_counters.due_in() > 0.0 and self._told == self._number and not cost:
             return 0.0
-        if self._earlier is None:
-            self._earlier = ()
-            for values in earlier_sessions(self._number):
-                self.rows.add(step, values)
-                self._earlier = values
         cost += program_counters.models.find_unreachable(self._overhead, unreachable)
-        self.rows.add(step, [*program_counters.values(), *self._kept, *self._earlier])
+        values = [*program_counters.values(), *self._kept]
+        for ended in earlier_sessions(self._number, self._told):
+            self.rows.add(step, [*values, *ended])
+            self._earlier = ended
+        self._told = self._number
+        self.rows.add(step, [*values, *self._earlier])
         return cost
 
     def _look(self) -> float:
         began = time.thread_time()
-        arrays, iterators = kept_objects()
-        self._kept = [("kept_arrays", one.holder, one.number, one.size or 0) for one in arrays]
-        self._kept += [("kept_iterators", one.holder, one.number, MISSING) for one in iterators]
+        kept = kept_objects(program_counters.kept_kind, program_counters.kept_bytes)
+        self._kept = [
+            (one.kind, one.holder, one.number, MISSING if one.size is None else one.size)
+            for one in kept
+        ]
         seconds = time.thread_time() - began
         self._spent_seconds += seconds
         return seconds
@@ -130,5 +133,9 @@ class ProgramCounts:
         # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator
         # does not know.
         left = {name: max(0, size - own.get(name, 0)) for name, size in in_use.items()}
-        if left:
+        if left and len(session_ends) < MAX_ENDS:
             session_ends[self._number] = left
+
+    def next_session(self) -> None:
+        """Count what follows as another session."""
+        self._number = next(_numbers)

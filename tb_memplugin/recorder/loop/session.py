@@ -149,7 +149,12 @@ class Session:
 
     # --- steps
 
-    def watch(self, model: Any, optimizer: Any = None) -> None:
+    def watch(self, model: Any, optimizer: Any = None, anew: bool = False) -> None:
+        """With `anew`, the program begins another training in the same run, of a model or None."""
+        if anew:
+            self._on_steps(Steps.next_training)
+            if model is None:
+                return
         unused = functools.partial(submit, weakly(self._pause_if_unused))
         self.layers.watch(model, optimizer, unused)
         self.check_layers()

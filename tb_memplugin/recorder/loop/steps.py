@@ -175,7 +175,8 @@ class Steps:
             self._next_look - time.monotonic() if opened.phase == "train" else math.inf,
             traced.seconds,
         )
-        due = Due(seconds, min(traced.step, step + MAX_SAMPLE_ROWS), traced.peak_bytes)
+        peak = min(traced.peak_bytes, self.sampler.next_look_bytes)
+        due = Due(seconds, min(traced.step, step + MAX_SAMPLE_ROWS), peak)
         self.sampler.allow_ordinary(seen, due, step, opened.phase, opened.epoch)
 
     def _take_ordinary(self, opened: OpenStep) -> int:
@@ -211,7 +212,7 @@ class Steps:
             self._faults.warn(_MADE_AGAIN.format(step=step, seconds=seconds))
         peak = 0 if sample is None else max(sample.peak_bytes.values(), default=0)
         traced = self.windows.end(step, phase, wall_time, seconds, peak)
-        cost = self._faults.run(COUNTERS, self._counts.count, step, self.sampler.host_grew)
+        cost = self._faults.run(COUNTERS, self._counts.count, step, self.sampler.grew)
         self.windows.schedule.add_cost(cost or 0.0)
         if phase == "train":
             self._layers.last_step = max(self._layers.last_step, step)
@@ -253,17 +254,26 @@ class Steps:
         traced = self.windows.end(step, opened.phase, self.sampler.clock.now(), seconds, 0)
         return None if traced is None else dataclasses.replace(traced, interrupted=True)
 
-    def rest(self) -> None:
-        """Keep no file open until `wake`."""
-        recording_now.discard(self)
+    def _note_end(self) -> None:
         sample = self._sample
         if sample is not None:
             own = self._layers.model_bytes
             self._faults.run(COUNTERS, lambda: self._counts.note_end(sample.in_use_bytes, own()))
+
+    def next_training(self) -> None:
+        """Another training goes on in this run: for what trainings leave in use, one has ended."""
+        self._note_end()
+        self._counts.next_session()
+
+    def rest(self) -> None:
+        """Keep no file open until `wake`."""
+        recording_now.discard(self)
+        self._note_end()
         self.ordinary.disarm()
         self._faults.clean_up(SAMPLES, self.sampler.host.close)
 
     def wake(self) -> None:
+        self._counts.next_session()
         recording_now.add(self)
         self.sampler.host.open()
 

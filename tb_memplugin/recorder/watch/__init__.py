@@ -7,7 +7,7 @@ other packages call it from the training's thread; `training` uses the layer gra
 segments."""
 
 from tb_memplugin.recorder.watch.batches import batch_in, batch_notes, running_batch
-from tb_memplugin.recorder.watch.counters import program_counters
+from tb_memplugin.recorder.watch.counters import code_of, program_counters
 from tb_memplugin.recorder.watch.datasets import data_pipelines
 from tb_memplugin.recorder.watch.graph_ops import repeats
 from tb_memplugin.recorder.watch.graphs import output_bytes

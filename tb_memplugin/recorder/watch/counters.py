@@ -7,11 +7,12 @@ or an optimizer, keeps their memory. So the resource handle of each variable is 
 beside the model. Traces, and the signatures for which XLA compiles a `tf.function`, are counted by
 the function's Python code: one that is made again is the same function."""
 
+import inspect
 import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base import (
@@ -21,6 +22,7 @@ from tb_memplugin.recorder.base import (
     changes,
     contained,
     is_a,
+    is_subclass,
     own,
     own_list,
     quiet,
@@ -29,10 +31,12 @@ from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.datasets import DatasetCaches
 from tb_memplugin.recorder.watch.slots import slots
 from tb_memplugin.recorder.watch.variable_values import (
+    current_size,
     kept,
     replicas,
     short_device,
     size_of_variable,
+    tensor_size,
 )
 from tb_memplugin.schema import MISSING, CounterKind
 
@@ -52,37 +56,51 @@ MAX_ITEMS = 32  # most arguments of a call, or items of one, that belong to its 
 class _Variable(NamedTuple):
     device: str
     size: int
-    is_slot: bool
+    optimizer: int  # number of the model's optimizer whose slot it is; 0 for a weight
 
 
 class _Model:
     def __init__(self, model: Any, gone: Callable[[Any], None]) -> None:
         self.reference = weakref.ref(model, gone)
-        self.optimizer: Callable[[], Any] = lambda: None
+        self.optimizer: Callable[[], Any] = lambda: None  # the last one
+        self.optimizers = 0  # so far
         self.variables = ByIdentity[_Variable]()  # by their handles
+        self.graphs = ByIdentity[bool]()  # that it was loaded with, and that may outlive it
         # ids of the handles that the collector would free
         self.unreachable: Set[int] | None = None
         self.noted_at = self.next_search = time.monotonic()
         self.counted = self.complete = False
         self.is_part = False  # of another model, which may be read later
 
-    def add(self, variables: Iterable[Any], is_slot: bool = False) -> None:
+    def add(self, variables: Iterable[Any], optimizer: int = 0) -> None:
         for variable in variables:
             for part in asked(variable, replicas) or ():
-                asked(part, self._add, is_slot)
+                asked(part, self._add, optimizer)
 
-    def _add(self, variable: Any, is_slot: bool) -> None:
+    def _add(self, variable: Any, optimizer: int) -> None:
         handle, size = kept(variable, "handle"), size_of_variable(variable)
-        self.variables[handle] = _Variable(short_device(handle.device), size, is_slot)
+        self.variables[handle] = _Variable(short_device(handle.device), size, optimizer)
 
     def add_slots(self, optimizer: Any) -> None:
-        self.optimizer = weakref.ref(optimizer)
-        self.add((slot.variable for slot in slots(optimizer)), is_slot=True)
+        if self.optimizer() is not optimizer:
+            self.optimizer = weakref.ref(optimizer)
+            self.optimizers += 1
+        self.add((slot.variable for slot in slots(optimizer)), self.optimizers)
 
     def state(self) -> int:
         """0 while the program may reach the model, 1 while it waits for the garbage collector, then
         2."""
-        return 2 if self.reference() is None else int(self.unreachable is not None)
+        if self.reference() is None:
+            return 1 if self.waiting() else 2
+        return int(self.unreachable is not None)
+
+    def waiting(self) -> Set[int]:
+        """Ids of the handles that exist and that the collector would free."""
+        return set(map(id, self.variables)) & (self.unreachable or set())
+
+    def owners(self) -> list[Any]:
+        owners = (self.reference(), self.optimizer(), *self.graphs)
+        return [one for one in owners if one is not None]
 
 
 class LiveModels:
@@ -109,6 +127,21 @@ class LiveModels:
             self._change()
 
     @quiet
+    def loaded(self, nodes: list[Any], graphs: list[Any]) -> None:
+        """Note the objects of a SavedModel that TensorFlow loaded, the first of which is the model,
+        and the graphs of its functions: they refer to the variables when the model is gone."""
+        import tensorflow as tf
+
+        self.note(nodes[0])
+        entry = self._known.get(nodes[0])
+        if entry is not None and not is_a(nodes[0], *layers.model_classes()):
+            entry.add(node for node in nodes if is_a(node, tf.Variable))
+            for graph in graphs:
+                entry.graphs.add(graph)
+            entry.complete = entry.counted = True
+            self.built += 1
+
+    @quiet
     def used(self, model: Any) -> None:
         """Look at a model after it was trained: it may be gone before `figures` looks."""
         entry = self._known.get(model)
@@ -130,8 +163,23 @@ class LiveModels:
         return self._next_check - time.monotonic() if self._models else math.inf
 
     def bytes_of(self, model: Any) -> dict[str, int]:
+        """Bytes of a model's weights and of its last optimizer's slots, by device."""
         entry = None if model is None else self._known.get(model)
-        return {} if entry is None else _sizes(one for _, one in entry.variables.items())
+        if entry is None:
+            return {}
+        own = (0, entry.optimizers)
+        return _sizes(one for _, one in entry.variables.items() if one.optimizer in own)
+
+    def kept_bytes(self, model: Any) -> int | None:
+        """Bytes of an earlier model; None for a part of a model, and for the one noted last."""
+        entry = self._known.get(model)
+        if entry is None or entry.is_part or model is self._in_use():
+            return None
+        return sum(self.bytes_of(model).values())
+
+    def owns(self, variable: Any) -> bool:
+        handle = kept(variable, "handle")
+        return any(handle in entry.variables for entry in self._models)
 
     def find_unreachable(
         self, overhead: float, unreachable: Callable[[list[Any]], set[int]]
@@ -143,14 +191,15 @@ class LiveModels:
         budget = FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began)
         if not overhead or self._search_seconds > budget:
             return 0.0
-        others = {id(None), id(self._in_use())}
-        due = {
-            key: entry
+        in_use = id(self._in_use())
+        due = [
+            entry
             for entry in self._models
             if entry.unreachable is None
             and entry.next_search <= now
-            and (key := id(entry.reference())) not in others
-        }
+            and id(entry.reference()) != in_use
+            and (entry.reference() is not None or len(entry.graphs))
+        ]
         if not due:
             return 0.0
         began = time.thread_time()
@@ -162,15 +211,16 @@ class LiveModels:
     @quiet
     def _search(
         self,
-        due: Mapping[int, _Model],
+        due: list[_Model],
         now: float,
         unreachable: Callable[[list[Any]], set[int]],
     ) -> None:
-        owners = (one for entry in due.values() for one in (entry.reference(), entry.optimizer()))
-        garbage = unreachable([one for one in owners if one is not None])
-        for key, entry in due.items():
-            if key in garbage:
-                entry.unreachable = garbage.intersection(map(id, entry.variables))
+        garbage = unreachable([owner for entry in due for owner in entry.owners()])
+        for entry in due:
+            waits = garbage.intersection(map(id, entry.variables))
+            is_garbage = id(entry.reference()) in garbage
+            if is_garbage or (waits and entry.reference() is None):
+                entry.unreachable = waits
             else:
                 entry.next_search = now + max(CHECK_SECONDS, now - entry.noted_at)
 
@@ -185,6 +235,7 @@ class LiveModels:
             "models_unreachable": {},
             "models_gone": {},
             "slots_without_model": {},
+            "optimizers_replaced": {},
         }
         seen: set[int] = set()
         states = [(entry.state(), entry) for entry in self._models]
@@ -193,12 +244,15 @@ class LiveModels:
                 id(handle): one for handle, one in entry.variables.items() if id(handle) not in seen
             }
             seen.update(left)
-            garbage = left.keys() & (entry.unreachable or ()) if state == 1 else set[int]()
+            garbage = left.keys() & entry.waiting() if state == 1 else set[int]()
             _add(figures["models_unreachable"], [left[key] for key in garbage])
             rest = [one for key, one in left.items() if key not in garbage]
             _add(figures["models_gone" if state else "models_alive"], rest)
             if state == 2 and entry.optimizer() is not None:
-                _add(figures["slots_without_model"], [one for one in rest if one.is_slot])
+                _add(figures["slots_without_model"], [one for one in rest if one.optimizer])
+            for number in range(1, entry.optimizers) if state == 0 else ():
+                own = [one for one in rest if one.optimizer == number]
+                _add(figures["optimizers_replaced"], own)
         return figures
 
     def _look(self) -> None:
@@ -301,11 +355,18 @@ class FunctionTraces:
     def _function(self, function: Any) -> TracedFunction | None:
         python = own(function, "_python_function")
         name = str(getattr(python, "__name__", None) or type(python).__name__)
-        code = getattr(python, "__code__", None)
+        code = code_of(function)
         key = name if code is None else id(code)  # hashing code takes longer than all else here
         if key not in self.functions and len(self.functions) < MAX_FUNCTIONS:
             self.functions[key] = TracedFunction(name, code)
         return self.functions.get(key)
+
+
+def code_of(function: Any) -> Any:
+    """The code of the Python function that a `tf.function` traces; None for other callables."""
+    python = own(function, "_python_function")
+    # `tf.function` wraps a method in a function of its own
+    return getattr(asked(python, inspect.unwrap), "__code__", None)
 
 
 def traces_of(function: Any) -> int:
@@ -379,6 +440,27 @@ class ProgramCounters:
                 CounterValue("dataset_caches", None, caches, MISSING if size is None else size)
             )
         return values
+
+    def kept_kind(self, kind: type) -> CounterKind | None:
+        """What objects of a class count as if something keeps them."""
+        import tensorflow as tf
+
+        if is_subclass(kind, (tf.__internal__.EagerTensor, tf.Variable)):
+            return "kept_tensors"
+        return "kept_models" if is_subclass(kind, layers.model_classes()) else None
+
+    def kept_bytes(self, item: Any) -> int | None:
+        """Bytes of a tensor or of a model; None for those that do not count: variables of models,
+        handles, texts, and the last model."""
+        import tensorflow as tf
+
+        if is_a(item, tf.__internal__.EagerTensor):
+            is_plain = item.dtype not in (tf.resource, tf.variant, tf.string)
+            return tensor_size(item) if is_plain else None
+        if not is_a(item, tf.Variable):
+            return self.models.kept_bytes(item)
+        is_read = tf.executing_eagerly() and not self.models.owns(item)
+        return asked(item, current_size) if is_read else None
 
 
 program_counters = ProgramCounters()

@@ -6,6 +6,7 @@ the elements in it. A pipeline without autotuning has no model, and iterators ov
 do not return theirs."""
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from tb_memplugin.recorder.base import (
     own_list,
     quiet,
 )
+from tb_memplugin.schema import PipelineStage
 
 MAX_DATASETS = 64  # most datasets below one dataset that are examined
 MAX_ITERATORS = 64  # more live iterators are not read
@@ -158,8 +160,8 @@ class DataPipelines:
         self._iterators = ByIdentity[bool]()
 
     def note(self, iterator: Any) -> None:
-        """Note an iterator that was made eagerly. The first one is read, so that no step waits for
-        what that loads."""
+        """Note an iterator that was made eagerly, or is used. The first one is read, so that no
+        step waits for what that loads."""
         import tensorflow as tf
 
         resource = own(iterator, "_iterator_resource")
@@ -185,6 +187,24 @@ class DataPipelines:
         different = {(node.buffered_elements, node.buffered_bytes) for node in caches}
         buffers = sum(node.buffered_bytes for node in nodes if "MemoryCache" not in node.name)
         return int(buffers + sum(size for _, size in different))
+
+    def stages(self) -> tuple[PipelineStage, ...]:
+        """The stages that have elements ready, the last ones of a pipeline first."""
+        found = []
+        for iterator in list(self._iterators)[:MAX_ITERATORS]:
+            for node in sorted(_nodes(iterator) or (), key=lambda node: node.id):
+                if node.buffered_elements > 0 and "MemoryCache" not in node.name:
+                    stage = _stage_name(node), node.buffered_elements, node.buffered_bytes
+                    found.append(stage)
+        return tuple(found)
+
+
+def _stage_name(node: Any) -> str:
+    """As the program writes it, where it has a buffer: ``prefetch(12)``."""
+    words = re.findall(r"[A-Z][a-z]+", node.name)
+    name = "_".join(words).lower() or node.name
+    sizes = [int(one.value) for one in node.parameters if one.name == "buffer_size"]
+    return f"{name}({sizes[0]})" if sizes else name
 
 
 data_pipelines = DataPipelines()

@@ -25,6 +25,7 @@ from tb_memplugin.recorder.heap import (
 from tb_memplugin.recorder.watch import layer_table, layers
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.counters import program_counters
+from tb_memplugin.recorder.watch.datasets import DataPipelines, data_pipelines
 from tb_memplugin.recorder.watch.graphs import graph_facts
 from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors
 from tb_memplugin.recorder.watch.layers import variables_of
@@ -32,7 +33,14 @@ from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.recorder.watch.variable_values import bytes_in_use, replicas, short_device
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.watch.wrappers import hooks
-from tb_memplugin.schema import BatchFacts, GraphFacts, LayerTable, TraceFacts
+from tb_memplugin.schema import (
+    BatchFacts,
+    GraphFacts,
+    LayerTable,
+    PipelineStage,
+    TraceFacts,
+    is_cpu,
+)
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
@@ -194,6 +202,7 @@ class LayerWatch:
         self._watched: list[tuple[Any, Any]] = []
         self._window: ObservedWindow | None = None
         self._batch: BatchFacts | None = None  # of the window that has ended
+        self._stages: tuple[PipelineStage, ...] = ()  # when it began
         self._held = HeldTensors()
         self._unread = set(unread)  # classes of odd objects that were named
         self.table: LayerTable | None = None
@@ -276,6 +285,7 @@ class LayerWatch:
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
         self._batch = None
+        self._stages = asked(data_pipelines, DataPipelines.stages) or ()
         batch_notes.begin(model for model, _ in self._models())
         self._name_unread()
 
@@ -307,7 +317,9 @@ class LayerWatch:
         if graphs is None:
             graphs = graph_facts(variables.paths, variables.owner_of, self._lines, others, size)
             _last_graphs[:] = [(key, graphs)]
-        return dataclasses.replace(window.facts(device, graphs, gradients), batch=self._batch)
+        # an iterator's elements lie in host memory
+        batch = dataclasses.replace(self._batch, stages=self._stages if is_cpu(device) else ())
+        return dataclasses.replace(window.facts(device, graphs, gradients), batch=batch)
 
     def close_window(self) -> None:
         self._window = None

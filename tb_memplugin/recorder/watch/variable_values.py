@@ -73,6 +73,12 @@ def size_of_variable(variable: Any) -> int:
     return int(kept(variable, "shape").num_elements() or 0) * int(kept(variable, "dtype").size)
 
 
+def current_size(variable: Any) -> int:
+    """Bytes of the value of a TensorFlow variable, also if its shape changes."""
+    known = kept(variable, "shape").is_fully_defined()
+    return size_of_variable(variable) if known else tensor_size(_value(variable))
+
+
 _copied = ByIdentity[bool]()
 """Variables that TensorFlow copies whenever they are read: those that were updated sparsely, for
 good."""

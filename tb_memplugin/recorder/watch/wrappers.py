@@ -21,6 +21,7 @@ from tb_memplugin.environment import OWN_FILES
 from tb_memplugin.recorder.base import (
     abandon_in_child,
     changes,
+    contained,
     is_a,
     own,
     own_list,
@@ -307,13 +308,18 @@ def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
         program_counters.datasets.iterated(self)
         batch_notes.iterated(self)
         input_notes.iterator(self)
+        _note_pipeline(self)
     return returns_data(original, self, *args, **kwargs)
 
 
 def makes_iterator(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
     original(self, *args, **kwargs)
+    _note_pipeline(self)
+
+
+def _note_pipeline(iterator: Any) -> None:
     try:
-        data_pipelines.note(self)
+        data_pipelines.note(iterator)
     except Exception:  # recording must not stop the program
         data_pipelines.active = False
 
@@ -322,6 +328,14 @@ def makes_model(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
     original(self, *args, **kwargs)
     if input_notes.active:
         program_counters.models.note(self)
+
+
+def loads_model(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    if input_notes.active:
+        functions = contained(own(self, "_concrete_functions")) or []
+        graphs = [own(function, "_func_graph") for function in functions]
+        program_counters.models.loaded(own_list(self, "_nodes"), graphs)
 
 
 def takes_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -448,6 +462,7 @@ def places() -> dict[tuple[Any, str], Wrapper]:
     from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
     from tensorflow.python.eager.context import Context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
+    from tensorflow.python.saved_model import load
 
     iterator = getattr(iterator_ops, "OwnedIterator", None)
     several = getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None)
@@ -461,6 +476,7 @@ def places() -> dict[tuple[Any, str], Wrapper]:
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", function_call),
         (Context, "reset_memory_stats", resets_peak),
+        (getattr(load, "Loader", None), "__init__", loads_model),
     ]
     for keras in packages():
         methods += [

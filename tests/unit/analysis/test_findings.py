@@ -126,6 +126,13 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
         and "constant in layer net/project at a.py:3 (20.0 MiB)" in constants
     )
     assert "28.0 MiB (28 %" in dense and "sparse gradient of layer net/table (28.0 MiB)" in dense
+    waiting = HeldTensorGroup((8,), "float32", 12, 36 * MIB, "prefetch(12)", category="inputs")
+    (ready,) = found(waiting, dataclasses.replace(waiting, count=1, bytes=MIB))
+    assert ready.startswith(
+        "CPU:0: 36.0 MiB (36 % of the peak of step 80) are batches that wait in the input "
+        "pipeline: prefetch(12) (36.0 MiB). `prefetch(2)` keeps two ready"
+    )
+    assert found(dataclasses.replace(waiting, count=2)) == []
     # BUT not of a small data set, and not below a tenth
     assert found(dataclasses.replace(groups[0], bytes=15 * MIB)) == []
     assert found(*(dataclasses.replace(group, bytes=9 * MIB) for group in groups)) == []

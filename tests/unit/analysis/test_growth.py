@@ -222,6 +222,38 @@ def test_growth_in_lumps_is_growth_and_a_jump_alone_is_none() -> None:
     )
 
 
+def with_epochs(values: npt.NDArray[np.int64], length: int) -> Run:
+    samples = make_samples(range(len(values)), [900 * MIB] * len(values), in_use=values.tolist())
+    return make_run(dataclasses.replace(samples, epoch=np.arange(len(values)) // length))
+
+
+def test_growth_that_begins_anew_in_each_epoch_is_found() -> None:
+    # GIVEN 128 KiB more at each step of an epoch, and remainders of chunks at every other step
+    place = np.arange(180) % 60
+    values = 10 * MIB + place * (MIB // 8) + (place % 2) * (place > 30) * 4 * MIB
+    found = growth_of(with_epochs(values, 60), DEVICE)
+    assert found is not None and found.epochs == 3 and not found.at_peak and found.full is None
+    assert found.trend.bytes_per_step == pytest.approx(MIB // 8, rel=0.01)
+    assert 120 <= found.trend.since_step <= 130 and found.trend.last_step == 178
+    answer = answers(with_epochs(values, 60), DEVICE)[1]
+    assert answer.sentence == "+128 KiB/step within each of 3 epochs"
+    assert "every 100 steps within each of 3 epochs and falls back at its end" in found.sentence()
+    # AND also if the last step of an epoch is sampled after its end
+    freed = np.where(place == 59, 10 * MIB, values)
+    assert growth_of(with_epochs(freed, 60), DEVICE).epochs == 3
+    # THEN it is none where epochs end elsewhere, or where memory rises in one of them alone
+    assert growth_of(with_epochs(values, 45), DEVICE) is None
+    once = np.where(np.arange(180) < 60, values, values[0])
+    assert growth_of(with_epochs(once, 60), DEVICE) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(36, 400), st.integers(2, 6))
+def test_noise_in_epochs_is_no_growth(seed: int, length: int, epochs: int) -> None:
+    values = 300 * MIB + np.random.default_rng(seed).integers(0, 60 * MIB, length * epochs)
+    assert growth_of(with_epochs(values, length), DEVICE) is None
+
+
 def test_validation_and_the_step_after_it_do_not_count() -> None:
     parts = []
     for first in range(0, 600, 20):

@@ -65,6 +65,25 @@ def test_models_that_are_not_freed_explain_their_bytes() -> None:
     assert text.endswith("optimizers of them still exist")
     text = cause([(0, "dataset_caches", None, 1, MIB // 10)])
     assert text == "the dataset is cached in memory, 102 KiB for each batch"
+    replaced = every_tenth("optimizers_replaced", MIB)
+    assert cause([*replaced, *every_tenth("traces", MISSING, name="learn")]) == (
+        "slots of 195 replaced optimizers (195 MiB), which TensorFlow keeps with each "
+        "`tf.function` that it traced for one: `learn` was traced 195 times. Make the function "
+        "and its optimizer once (in Keras: compile once), and assign its `learning_rate`"
+    )
+    text = cause(replaced)
+    assert text is not None and "for one. Make the function" in text
+    # The holder of models is named, and that of tensors.
+    kept = every_tenth("kept_models", MIB, name="attribute `_model` of History in list `all`")
+    assert cause([*every_tenth("models_alive", MIB), *kept]) == (
+        "199 earlier models (199 MiB) kept alive by attribute `_model` of History in list `all`. "
+        "Keep `history.history` instead of the History, which refers to its model"
+    )
+    text = cause(every_tenth("kept_tensors", MIB, name="list `outputs` in module __main__"))
+    assert text == (
+        "list `outputs` in module __main__ keeps 198 MiB of tensors more than at step 10"
+    )
+    assert cause(every_tenth("kept_tensors", MIB // 4, name="list `outputs`")) is None
     # Counters of another worker or an earlier session are not used.
     rows, later = (
         every_tenth("models_alive", MIB),

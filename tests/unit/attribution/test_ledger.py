@@ -33,6 +33,7 @@ from tb_memplugin.schema import (
     MISSING,
     OWNER_SOURCES,
     AllocationTrace,
+    BatchFacts,
     Buffer,
     BufferAllocation,
     Category,
@@ -1026,3 +1027,17 @@ def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_count
 
     assert (layers("__inference_step_631"), layers("__inference_earlier_7")) == ({"m/b"}, {"m/a"})
     assert layers("__inference_other_7") == layers("__inference_step_631", 43_264) == {None}
+
+
+def test_batches_that_are_ready_belong_to_the_stages_of_the_pipeline() -> None:
+    # GIVEN six batches of (8, 100, 256) float32, one of them in use, and stages, one of examples
+    size = 4 * 8 * 100 * 256
+    stages = ("prefetch(3)", 3, 3 * size), ("map", 9, 9 * size // 8), ("parallel_map", 4, 4 * size)
+    batch = BatchFacts(8, (((-1, 100, 256), "float32"), ((8,), "float32")), stages)
+    facts = TraceFacts(batch=batch, earlier=Earlier(input_sizes=frozenset({size})))
+    snapshot = ledger_of(constants_step(*[size] * 6), facts)
+    assert rows(snapshot)[None, "inputs"] == 6 * size
+    assert [(one.held_by, one.count, one.bytes, one.shape) for one in snapshot.held_tensors] == [
+        ("prefetch(3)", 3, 3 * size, (8, 100, 256)),
+        ("parallel_map", 2, 2 * size, (8, 100, 256)),
+    ]

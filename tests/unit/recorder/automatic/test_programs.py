@@ -375,3 +375,33 @@ def test_the_calls_of_further_models_are_the_steps_of_one_run(
     assert recording.names == ["name", "name-more"] and recording.latest == "name-more"
     assert "of run name-more" in next(recording.notes())
     assert tb_memplugin.load(tmp_path)["name-more"].samples.step.tolist() == [0, 1]
+
+
+def test_functions_of_one_code_share_a_run_that_knows_the_slots_of_earlier_optimizers(
+    tmp_path: Any,
+) -> None:
+    recording = AutomaticRecording(str(tmp_path), "name", {"trace_steps": ()})
+    wrapping = Wrapping(recording)
+    wrapping._functions(tf)
+    model = make_model()
+    try:
+        for _ in range(4):  # for each training a new function of the same code, and a new Adam
+            step = training_step(model, keras.optimizers.Adam())
+            for _ in range(3):
+                step(X)
+        other = training_step(model, keras.optimizers.Adam(), forward=lambda x: model(x))
+        other(X)
+        recording.close()
+    finally:
+        wrapping.remove()
+    assert recording.names == ["name"]
+    run = tb_memplugin.load(tmp_path)["name"]
+    assert run.samples.step.tolist() == list(range(13))
+    (counters,) = run.counters
+    rows = list(zip(counters.kind, counters.count.tolist(), counters.bytes.tolist(), strict=True))
+    replaced = [row[1:] for row in rows if row[0] == "optimizers_replaced"]
+    # Slots of 2 x (3 x 2 + 2) float32, beside a step count of 8 bytes and a learning rate.
+    slots = 4 * 2 * (3 * 2 + 2) + 8 + 4
+    assert replaced == [(number, number * slots) for number in range(1, 5)]
+    # AND each is a training of its own: one less is told than there were
+    assert sum(kind == "earlier_sessions" for kind, *_ in rows) >= 4

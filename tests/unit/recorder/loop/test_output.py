@@ -437,8 +437,8 @@ def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[int] = []
-    kept = [Kept("list", 2, 8)], [Kept("dict", 3, None)]
-    monkeypatch.setattr(counts, "kept_objects", lambda: (looks.append(1), kept)[1])
+    kept = [Kept("kept_arrays", "list", 2, 8), Kept("kept_iterators", "dict", 3, None)]
+    monkeypatch.setattr(counts, "kept_objects", lambda *_: (looks.append(1), kept)[1])
     counting = ProgramCounts(0.005)
     counting.count(1, lambda: False)
     assert looks == []
