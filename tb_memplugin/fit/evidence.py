@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis import growth_of
-from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.analysis import failure_of, growth_of
+from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.fit.simulation import (
     MARGIN,
     FailedRequest,
@@ -32,6 +32,11 @@ from tb_memplugin.schema import (
 )
 
 _TRAIN: Phase = "train"
+_SMALLER: Mapping[Phase | None, str] = {
+    "validation": "validation_batch_size of fit, batch_size of evaluate, or the data set's own",
+    "predict": "batch_size of predict, or the data set's own",
+}
+"""What makes the batches of a phase smaller that are not those of training."""
 
 
 class Ran(NamedTuple):
@@ -47,6 +52,7 @@ class Failure:
     capacity_bytes: int | None
     step: int
     request: FailedRequest | None = None  # what failed, if all of it is known
+    what: str = "ran out of memory"
 
 
 class Verdict(NamedTuple):
@@ -59,6 +65,24 @@ class Verdict(NamedTuple):
     sentences: tuple[str, ...] = ()  # why
     within_bytes: int | None = None  # the capacity within which steps ran that prove that it fits
     failed: FailedRequest | None = None  # what failed under exactly these conditions
+    # a sentence on the failure that ended the run, if its training steps may fit
+    elsewhere: str | None = None
+
+
+class OtherFailure(NamedTuple):
+    """The failure that ended a run, if it shows nothing of training steps: a sentence on it and on
+    what helps, the allocator's limit, and the batch size of the training, both None if unknown."""
+
+    sentence: str
+    capacity_bytes: int | None
+    trained: int | None
+
+    def fits(self, batch_size: int | None, capacity_bytes: int | None) -> bool | None:
+        """False if the run fails again, None if that is unknown: with smaller batches of training,
+        others may be smaller, too."""
+        if batch_size is None or self.trained is None or batch_size < self.trained:
+            return None
+        return False if (capacity_bytes or 0) <= (self.capacity_bytes or 0) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +94,7 @@ class Evidence:
     failures: Sequence[Failure] = ()
     # a sentence: memory grows over the steps, so none proves that later ones fit
     growth: str | None = None
+    other_failure: OtherFailure | None = None
 
     @property
     def spread(self) -> float:
@@ -83,7 +108,7 @@ class Evidence:
             return Verdict()
         failed = self._failure(batch_size, capacity_bytes)
         if failed is not None:
-            what = f"batch size {failed.batch_size:,} ran out of memory in step {failed.step:,}"
+            what = f"batch size {failed.batch_size:,} {failed.what} in step {failed.step:,}"
             said = f"Recorded: {what}, with {format_bytes(failed.capacity_bytes)}."
             same = [
                 one.request
@@ -97,6 +122,19 @@ class Evidence:
         within = self.ran[proof].capacity_bytes
         said = f"Recorded: batch size {proof:,} ran within {format_bytes(within)}."
         return Verdict(True, sentences=() if proof == batch_size else (said,), within_bytes=within)
+
+    def of_run(self, training: Verdict, wanted: Conditions, shown: "Evidence") -> Verdict:
+        """The verdict on the run, from that on its training; `shown` is what the run shows of the
+        conditions."""
+        other = self.other_failure
+        if other is None:
+            return training
+        said = training._replace(sentences=(other.sentence, *training.sentences))
+        if training.fits is False:
+            return said
+        is_same = training.fits and shown is self
+        fits = other.fits(wanted.batch_size, wanted.capacity_bytes) if is_same else None
+        return said._replace(fits=fits, elsewhere=other.sentence)
 
     def _failure(self, batch_size: int, capacity_bytes: int) -> Failure | None:
         """The failure that shows that a batch size does not fit: of this size, or of a smaller one
@@ -265,10 +303,14 @@ def recorded_evidence(
             if one.wall_time > oom.wall_time and (one.capacity_bytes or 0) <= limit
         ]
         if size and oom.step is not None and max(later, default=0) < size:
-            failed.append(Failure(size, oom.capacity_bytes, oom.step, _request(oom)))
+            failed.append(Failure(size, oom.capacity_bytes, oom.step, _request(oom), _what(oom)))
     growth = _growth(run, device)
+    last = failure_of(run, device) if until == math.inf else None
+    other = None
+    if last is not None and all((one.step, one.what) != (last.step, _what(last)) for one in failed):
+        other = _other_failure(last, running)
     if not typical:
-        return Evidence(failures=failed, growth=growth)
+        return Evidence(failures=failed, growth=growth, other_failure=other)
     measured = _peaks_from(run, typical[-1], min(one.step for one in typical), until)
     ran: dict[int, Ran] = {}
     sizes = {one.batch_size for one in typical if one.batch_size}
@@ -287,7 +329,35 @@ def recorded_evidence(
         # seen.
         high = max(*(measured.values() if size == max(sizes) else all_steps), median)
         ran[size] = Ran(Interval(min(*traced, median), median, high), within)
-    return Evidence(ran, failed, growth)
+    return Evidence(ran, failed, growth, other)
+
+
+def _what(oom: Oom) -> str:
+    return "ran out of memory" if oom.failed else "waited for memory as the process ended"
+
+
+def _other_failure(oom: Oom, trained: int | None) -> OtherFailure:
+    """The failure that ended a run and that no training step of known batch size shows; `trained`
+    is the batch size of the training."""
+    size, capacity = oom.requested_bytes, oom.capacity_bytes
+    request = "" if size is None else f": {format_bytes(size)} requested"
+    said = (
+        f"The run {_what(oom)} {oom.place}".rstrip()
+        + f", within {format_bytes(capacity)}{request}."
+    )
+    said += " Only its training steps are predicted."
+    if oom.phase in _SMALLER:
+        said += f" {smaller_batch(oom)}"
+        if trained and trained < (oom.batch_size or 0):
+            # a forward pass alone, of as many examples as trained
+            said += f" One of {trained:,}, as in training, needs less than a training step."
+    return OtherFailure(said, capacity, trained)
+
+
+def smaller_batch(oom: Oom) -> str:
+    """A sentence on how to make the batches of validation or prediction smaller."""
+    than = "" if oom.batch_size is None else f" than {oom.batch_size:,}"
+    return f"Choose a smaller batch{than}: {_SMALLER[oom.phase]}."
 
 
 def _growth(run: Run, device: str) -> str | None:
@@ -330,7 +400,12 @@ def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]
 
 
 def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
-    return [one for one in run.ooms if one.device == device and one.phase == phase and one.failed]
+    last = failure_of(run, device)  # a process that ended as TensorFlow waited failed as well
+    return [
+        one
+        for one in run.ooms
+        if one.device == device and one.phase == phase and (one.failed or one is last)
+    ]
 
 
 def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:

@@ -171,7 +171,7 @@ def _lines(plan: Plan) -> list[str]:
         lines.append(f"{plan.peak_source} peak: {Interval.of(plan)}")
         if plan.code and plan.extra_time is not None:
             lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
-    elif plan.fits is False:
+    elif plan.fits is False and len(plan.options) > 1:
         lines.append("plan: none of the simulated changes fits")
     if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
         rest = max(0, plan.peak_bytes - plan.demand_bytes)

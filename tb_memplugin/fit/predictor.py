@@ -132,7 +132,7 @@ class Predictor(Recording):
         wanted = self._filled(conditions)
         batch = wanted.batch_size
         self.ask(wanted)
-        verdict = self.verdict(wanted)
+        verdict = self.evidence.of_run(self.verdict(wanted), wanted, self._evidence_for(wanted))
         unknown = Prediction(batch, wanted.capacity_bytes, reproduced=self.reproduced)
         if verdict.unknown is not None:
             texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted))
@@ -163,6 +163,7 @@ class Predictor(Recording):
             assumptions=texts,
             ledger=found.ledger,
             demand_bytes=found.demand_bytes,
+            elsewhere=verdict.elsewhere,
         )
 
     def verdict(self, conditions: Conditions) -> Verdict:
@@ -208,8 +209,7 @@ class Predictor(Recording):
         return _once(self._known, ("fits", wanted), simulate)
 
     def _passes(self, wanted: Conditions, quick: bool = False) -> bool:
-        """Whether all simulations pass, and the whole range of the peak is within the capacity;
-        with `quick`, whether a short one passes."""
+        """Whether all simulations and the peak's range pass; with `quick`, one short simulation."""
         capacity = wanted.capacity_bytes or 0
         variants, count = (1, SIMULATED_STEPS) if quick else (LASTING_VARIANTS, LASTING_STEPS)
 

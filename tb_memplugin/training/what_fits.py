@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs, plan_of_run
-from tb_memplugin.fit import Applied, Conditions, Predictor, code_of
-from tb_memplugin.recorder.failure import causes, raised_errors
+from tb_memplugin.fit import Applied, Conditions, Predictor, beyond_batch, code_of
+from tb_memplugin.recorder.failure import causes, memory_request, raised_errors
 from tb_memplugin.schema import Oom, format_bytes
 from tb_memplugin.training.compiled_steps import CompiledSteps
 from tb_memplugin.training.probing import (
@@ -59,8 +59,16 @@ def print_what_fits(error: BaseException, log_dir: str, seconds: float = 120.0) 
     except KeyboardInterrupt:
         pass
     except Exception as reason:  # whatever the model, its data or its state after the failure raise
-        kind = "" if isinstance(reason, RecordingError) else f"{type(reason).__name__}: "
-        _print(f"Not measured: {kind}{' '.join(str(reason).split())[:300]}")
+        text = f"{type(reason).__name__}: {' '.join(str(reason).split())[:300]}"
+        if isinstance(reason, RecordingError):
+            text = str(reason)
+        elif memory_request(reason) is not None:
+            text = (
+                "memory ran out in steps with few examples, or as the model was copied to restore "
+                "it after them. Its weights and optimizer state leave too little memory: use an "
+                "optimizer with fewer slots, a smaller model, or a larger device."
+            )
+        _print(f"Not measured: {text}")
 
 
 def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> None:
@@ -74,6 +82,9 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         raise RecordingError(
             f"{step}. Compile the model and call tb_memplugin.largest_batch_size(model, data)."
         )
+    beyond = beyond_batch(run, oom)
+    if beyond is not None:
+        raise RecordingError(beyond)
     model, examples = call["self"], Examples(_data_of(call), max(SIZES))
     device = next(
         (one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device),

@@ -900,7 +900,11 @@ MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, da
     [
         ({"wall_time": OOM.wall_time - 100}, f"no whole step was traced before. {MEASURE}"),
         ({"phase": None}, "memory ran out outside of steps, and only steps are simulated."),
-        ({"phase": "validation"}, "no whole step was traced before."),
+        (
+            {"phase": "validation"},
+            "no whole step was traced before. Choose a smaller batch than 48: "
+            "validation_batch_size of fit, batch_size of evaluate, or the data set's own.",
+        ),
         ({"batch_size": None}, "the batch size of the failed step is unknown."),
         ({"capacity_bytes": None}, "the allocator's capacity is unknown."),
     ],

@@ -71,6 +71,7 @@ def test_no_trial_begins_when_the_time_is_up_and_what_is_predicted_is_printed(
     monkeypatch.setattr(what_fits, "Predictor", types.SimpleNamespace(of=lambda *_: known))
     monkeypatch.setattr(what_fits, "largest_of", verifying)
     oom = types.SimpleNamespace(**vars(OOM), device="GPU:0", batch_size=96, requests=None)
+    monkeypatch.setattr(what_fits, "beyond_batch", lambda *_: None)
     said = printed(what_fits._measure, capsys, monkeypatch, oom, seconds=0)
     assert said.startswith(
         "largest batch size: 38\n  Not verified: no time.\n\n    batch_size = 38"
