@@ -123,12 +123,9 @@ def beyond_batch(run: Run, oom: Oom) -> str | None:
     table = run.layer_tables[-1] if run.layer_tables else None
     kinds = {} if table is None else {layer.path: layer.type for layer in table.layers}
     optimizer = (table and table.optimizer) or "The optimizer"
-    sgd = "an optimizer without slots, such as SGD"
+    sgd = "SGD without momentum, which has no slots"
     if kinds.get(oom.layer) == "Embedding":
-        sgd = (
-            f"SGD without momentum, which updates only the rows of a batch ({optimizer} makes "
-            "slots, gradients and temporaries of all rows)"
-        )
+        sgd += f" ({optimizer} makes slots, gradients and temporaries of all rows)"
     return (
         f"The request has the size of a weight of layer {oom.layer}, whatever the batch size: a "
         f"smaller batch frees at most {format_bytes(freed)} of the {format_bytes(missing)} that "

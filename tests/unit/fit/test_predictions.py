@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, make_oom
+from reading_cases import DEVICE, MIB, make_map, make_oom
 from requests_cases import (
     BATCH,
     CAPACITY,
@@ -42,6 +42,7 @@ from tb_memplugin.fit import (
     Reproduced,
     SizedStep,
     advice,
+    beyond_batch,
     demand_of,
     enough_capacity,
     peak_in_one_piece,
@@ -936,6 +937,47 @@ def test_requests_until_the_failure_only_bound_the_batch_size(run: Run) -> None:
     assert (
         f"only batch sizes up to {possible} may fit" if possible else "even with a batch size of 1"
     ) in note
+
+
+def test_a_bound_that_excludes_little_is_not_said(run: Run) -> None:
+    # GIVEN requests until the failure that a batch smaller by one example would fit, or any
+    until = run.requests[-1]
+    needed = peak_in_one_piece(SizedStep(until, sizes_for(until, BATCH).low))
+    for capacity in (needed - 1, needed + MIB):
+        failed = dataclasses.replace(OOM, requests=until, batch_size=BATCH, capacity_bytes=capacity)
+        note = advice(dataclasses.replace(run, requests=()), failed).note
+        assert note == (
+            "No fix could be simulated: the first step ran out of memory, so the rest of it is "
+            f"unknown. {MEASURE}"
+        )
+
+
+def test_what_no_smaller_batch_mends_is_said_with_what_does(run: Run) -> None:
+    # GIVEN the request of an update: 30 MiB as a weight of its layer, with 8 MiB free
+    size, table = 30 * MIB - 100, run.layer_tables[-1]
+    chunks = make_map(18, capacity=43 * MIB)
+    chunks.bytes[0], chunks.requested_bytes[0] = 30 * MIB, size
+    chunks = dataclasses.replace(chunks, in_use_bytes=35 * MIB, pool_bytes=43 * MIB)
+    about = {"requested_bytes": size, "shape": "[999,7] float", "layer": "model/backbone"}
+    failed = dataclasses.replace(OOM, map=chunks, capacity_bytes=43 * MIB, **about)
+    layers = (dataclasses.replace(table.layers[0], path=failed.layer, type="Embedding"),)
+    adam = dataclasses.replace(table, layers=layers, optimizer="Adam")
+    model = dataclasses.replace(run, requests=(), layer_tables=(adam,))
+    # THEN batches have 5 of the 22 MiB that are missing, and these are not enough
+    said = beyond_batch(model, failed)
+    assert said == (
+        "The request has the size of a weight of layer model/backbone, whatever the batch size: a "
+        "smaller batch frees at most 5.0 MiB of the 22.0 MiB that are missing. What helps: SGD "
+        "without momentum, which has no slots (Adam makes slots, gradients and temporaries of all "
+        "rows); weights in bfloat16; a smaller layer."
+    )
+    assert advice(model, failed).note == (
+        f"No fix could be simulated: no whole step was traced before. {said}"
+    )
+    # BUT with more of them, for a tensor of the batch, or of another layer, that is not known
+    more = dataclasses.replace(chunks, bytes=chunks.bytes + np.asarray([0, 0, 0, 18 * MIB, 0]))
+    for other in ({"map": more}, {"batch_size": 999}, {"layer": "model/head"}, {"map": None}):
+        assert beyond_batch(model, dataclasses.replace(failed, **other)) is None
 
 
 def test_no_batch_size_fits_where_weights_and_slots_to_come_do_not(run: Run) -> None:
