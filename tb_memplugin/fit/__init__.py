@@ -24,7 +24,7 @@ from tb_memplugin.fit.demand import (
     describe_demand,
     peak_demand,
 )
-from tb_memplugin.fit.evidence import Evidence, Failure, Ran, recorded_program
+from tb_memplugin.fit.evidence import Evidence, Failure, Ran, recorded_program, stretch
 from tb_memplugin.fit.fixes import (
     MAX_FIXED,
     Advice,

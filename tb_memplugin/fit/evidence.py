@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from tb_memplugin.fit.simulation import (
     FailedRequest,
     of_highest_kind,
 )
+from tb_memplugin.fit.steps import sizes_for
 from tb_memplugin.schema import (
     MAX_STEP,
     PHASES,
@@ -92,8 +93,8 @@ class Evidence:
 
     ran: Mapping[int, Ran] = dataclasses.field(default_factory=dict)
     failures: Sequence[Failure] = ()
-    # a sentence: memory grows over the steps, so none proves that later ones fit
-    growth: str | None = None
+    # a sentence on why steps that ran prove nothing of later ones: memory grows, or shapes differ
+    refused: str | None = None
     other_failure: OtherFailure | None = None
 
     @property
@@ -158,7 +159,7 @@ class Evidence:
             for one in self.failures
             for size, ran in self.ran.items()
         )
-        if self.growth is not None or outlived:
+        if self.refused is not None or outlived:
             return None
         return min((size for size in self._ran(capacity_bytes) if size >= batch_size), default=None)
 
@@ -304,13 +305,14 @@ def recorded_evidence(
         ]
         if size and oom.step is not None and max(later, default=0) < size:
             failed.append(Failure(size, oom.capacity_bytes, oom.step, _request(oom), _what(oom)))
-    growth = _growth(run, device)
+    unlike = [one for one in _failures(run, device, steps) if (stretch(typical, one) or 0) > 1]
+    refused = _growth(run, device) or (_unlike(unlike[-1]) if unlike else None)
     last = failure_of(run, device) if until == math.inf else None
     other = None
     if last is not None and all((one.step, one.what) != (last.step, _what(last)) for one in failed):
         other = _other_failure(last, running)
     if not typical:
-        return Evidence(failures=failed, growth=growth, other_failure=other)
+        return Evidence(failures=failed, refused=refused, other_failure=other)
     measured = _peaks_from(run, typical[-1], min(one.step for one in typical), until)
     ran: dict[int, Ran] = {}
     sizes = {one.batch_size for one in typical if one.batch_size}
@@ -329,7 +331,7 @@ def recorded_evidence(
         # seen.
         high = max(*(measured.values() if size == max(sizes) else all_steps), median)
         ran[size] = Ran(Interval(min(*traced, median), median, high), within)
-    return Evidence(ran, failed, growth, other)
+    return Evidence(ran, failed, refused, other)
 
 
 def _what(oom: Oom) -> str:
@@ -373,6 +375,37 @@ def _growth(run: Run, device: str) -> str | None:
         f"Unknown: memory grows by {format_bytes(round(trend.bytes_per_step))} in each step. It "
         f"rose from {format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so "
         f"far{owner}. Fix the leak first."
+    )
+
+
+def stretch(
+    steps: Sequence[StepRequests], oom: Oom, batches: Collection[int | None] = ()
+) -> float | None:
+    """The bytes of a failed tensor as a multiple of the most that its op requests in steps with its
+    batch size, or scaled to it from those of `batches`; None if that is unknown."""
+    name, size, batch = _op_name(oom.op), oom.requested_bytes, oom.batch_size
+    if not (name and size and batch and oom.shape):
+        return None
+    most = 0
+    for one in steps:
+        if one.first or one.batch_size not in (batch, *batches):
+            continue
+        named = np.asarray([*(_op_name(op) == name for op in one.ops), False], bool)[one.op]
+        most = max(most, int(sizes_for(one, batch, steps).high[named].max(initial=0)))
+    return size / most if most else None
+
+
+def _op_name(op: str | None) -> str:
+    """An op's name in the function that it is written in, into which others are inlined or not."""
+    return (op or "").removeprefix("StatefulPartitionedCall/")
+
+
+def _unlike(oom: Oom) -> str:
+    layer = "" if oom.layer is None else f" of layer {oom.layer}"
+    return (
+        f"Unknown: in step {oom.step}, a tensor{layer} had the shape {oom.shape} and was larger "
+        "than in the recorded steps with this batch size. Its batch was unlike theirs, for example "
+        "of longer sequences or larger images: record steps with such a batch."
     )
 
 

@@ -92,8 +92,8 @@ def advice(session: Run, oom: Oom) -> Advice:
     evidence = NOTHING
     if oom.phase == "train":
         evidence = recorded_evidence(session, oom.device, steps, oom.wall_time)
-    if evidence.growth is not None:
-        return Advice((), f"{_NONE}. {evidence.growth}")
+    if evidence.refused is not None:
+        return Advice((), f"{_NONE}. {evidence.refused}")
     measured = measured_peak(session, oom.device, steps, oom.wall_time)
     predictor = Predictor(steps, layers, measured)
     return simulated_fixes(predictor, oom, evidence, lambda: units_of(session, steps[-1], layers))

@@ -75,7 +75,7 @@ class Predictor(Recording):
         default_batch: int | None = None,
         ask: Ask | None = None,
     ) -> None:
-        refused = absent if all(one.first for one in steps) else evidence.growth
+        refused = absent if all(one.first for one in steps) else evidence.refused
         super().__init__(steps, layers, measured_bytes, refused, ask)
         self.evidence = evidence
         self.device, self.default_batch = device, default_batch

@@ -65,7 +65,10 @@ def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Requ
     if tuned is not None:
         return Request(op=tuned["op"], trials=True)
     just_now = time.time() - dumps[-1].wall_time < _RAISED_SECONDS
-    if just_now and (_PROTO_FAILED in message or any(one is dumps[-1] for one in given_up(dumps))):
+    gave_up = any(one is dumps[-1] for one in given_up(dumps))
+    # TensorFlow writes a large constant into the message, which may take longer than that
+    is_constant = _PROTO_FAILED in message
+    if (just_now and gave_up) or (is_constant and (just_now or gave_up)):
         return read_proto_message(message)
     return None
 

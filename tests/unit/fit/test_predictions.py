@@ -682,7 +682,7 @@ def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothi
         and leaking.verdict(16, 200).fits is None
     )
     # AND of a run that only grows so far nothing is
-    assert Evidence({16: ran(100)}, growth="Unknown: memory grows.").verdict(16, 100).fits is None
+    assert Evidence({16: ran(100)}, refused="Unknown: memory grows.").verdict(16, 100).fits is None
     # GIVEN a batch of 32 that failed on a card with 16 bytes, and ran with 40
     moved = Evidence({8: ran(16), 32: ran(40)}, (Failure(32, 16, 5),))
     assert [moved.verdict(32, capacity).fits for capacity in (16, 17, 39, 40)] == [
@@ -709,7 +709,7 @@ def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothi
 
 def test_a_growing_run_is_told_to_fix_the_leak_first() -> None:
     growth = "Unknown: memory grows by 2.0 MiB in each step. Fix the leak first."
-    of = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}, growth=growth))
+    of = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}, refused=growth))
     for conditions in (
         Conditions(),
         Conditions(batch_size=2 * BATCH),

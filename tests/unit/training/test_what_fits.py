@@ -66,11 +66,17 @@ def test_no_trial_begins_when_the_time_is_up_and_what_is_predicted_is_printed(
 
     monkeypatch.setattr(what_fits, "_call_in", lambda error: {"self": model, "x": np.ones((9, 2))})
     monkeypatch.setattr(what_fits, "checked_devices", lambda *_: [device])
-    monkeypatch.setattr(what_fits, "recorded_steps", lambda *_: (None, 9))
-    known = types.SimpleNamespace(reason_against=lambda conditions: None)
+    monkeypatch.setattr(
+        what_fits, "recorded_steps", lambda *_: (types.SimpleNamespace(requests=(), ask=None), 9)
+    )
+    known = types.SimpleNamespace(
+        reason_against=lambda conditions: None,
+        predict=lambda conditions: types.SimpleNamespace(fits=None),
+    )
     monkeypatch.setattr(what_fits, "Predictor", types.SimpleNamespace(of=lambda *_: known))
     monkeypatch.setattr(what_fits, "largest_of", verifying)
-    oom = types.SimpleNamespace(**vars(OOM), device="GPU:0", batch_size=96, requests=None)
+    unknown = dict.fromkeys(("requests", "op", "requested_bytes", "shape"))
+    oom = types.SimpleNamespace(**vars(OOM), device="GPU:0", batch_size=96, **unknown)
     monkeypatch.setattr(what_fits, "beyond_batch", lambda *_: None)
     said = printed(what_fits._measure, capsys, monkeypatch, oom, seconds=0)
     assert said.startswith(

@@ -143,6 +143,10 @@ def test_a_constant_that_found_no_memory_has_the_size_of_its_proto(
     assert memory_request(error, [dump(0.0)]) == request_
     # Without a failed allocation the proto is at fault.
     assert memory_request(error) is None and memory_request(error, [dump(5.0)]) is None
+    # Writing 64 MiB into the message takes TensorFlow some seconds after it gave up.
+    gave_up = [dump(ago) for ago in (15.001, 15.0, 5.001, 5.0)]
+    assert memory_request(error, gave_up) == request_
+    assert memory_request(error, gave_up[:2]) is None
 
 
 def test_any_error_right_after_tensorflow_gave_up_an_allocation_is_out_of_memory() -> None:
