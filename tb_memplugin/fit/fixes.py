@@ -21,7 +21,7 @@ from tb_memplugin.fit.evidence import (
     recorded_program,
     smaller_batch,
 )
-from tb_memplugin.fit.plans import Applied, code_of, format_time
+from tb_memplugin.fit.plans import Applied, code_of, compiled_with, format_time
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.questions import enough_capacity, most_capacity
 from tb_memplugin.fit.search import bisected
@@ -96,7 +96,12 @@ def advice(session: Run, oom: Oom) -> Advice:
         return Advice((), f"{_NONE}. {evidence.refused}")
     measured = measured_peak(session, oom.device, steps, oom.wall_time)
     predictor = Predictor(steps, layers, measured)
-    return simulated_fixes(predictor, oom, evidence, lambda: units_of(session, steps[-1], layers))
+
+    def units() -> Units:
+        is_keras_2 = compiled_with(session) == "tf_keras"
+        return Units() if is_keras_2 else units_of(session, steps[-1], layers)
+
+    return simulated_fixes(predictor, oom, evidence, units)
 
 
 def beyond_batch(run: Run, oom: Oom) -> str | None:

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple, cast
 from tb_memplugin.fit.asking import MOST_ASKED, Ask, Measure
 from tb_memplugin.fit.conditions import PEAK, RECORDED, TOO_LITTLE, Conditions
 from tb_memplugin.fit.evidence import OtherFailure
-from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, besides_memory, code_of
+from tb_memplugin.fit.plans import (
+    Kind,
+    Plan,
+    PlanOption,
+    PlanPoint,
+    besides_memory,
+    code_of,
+    compiled_with,
+)
 from tb_memplugin.fit.prediction import Prediction, by_category
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.search import bisected, largest
@@ -86,6 +94,8 @@ def plan_for(
     else:
         asks = predictor.answers.are_possible
         units = units_of(run, predictor.steps[-1], predictor.layers, asks)
+    if compiled_with(run) == "tf_keras" and len(units):
+        units = Units(sentences=("Recomputation takes a model of Keras 3.",))
     changes = _Changes(predictor, units, budget, same)
     if not withheld:
         options = changes.options(how)
@@ -106,7 +116,8 @@ def plan_for(
     if chosen is not None:
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
         optimizer = "Optimizer" if table is None else str(table.optimizer)
-        code = code_of(chosen.option, optimizer, predictor.layers, changes.is_compiled)
+        is_xla = changes.is_compiled
+        code = code_of(chosen.option, optimizer, predictor.layers, is_xla, compiled_with(run))
         sentences = [*besides_memory(chosen.option, predictor.layers), *sentences]
     elif not withheld:
         sentences = [_smallest(least.option, ledger), *sentences]

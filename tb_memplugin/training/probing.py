@@ -90,24 +90,22 @@ class Examples:
             self._structure, [leaf[:size].copy() for leaf in self._leaves]
         )
 
+    @property
     def shapes(self) -> list[tuple[int, ...]]:
         """The shape of each array, the examples first."""
         return [leaf.shape for leaf in self._leaves]
 
-    def resized(
-        self, axes: Collection[tuple[int, int]], factor: float, most: float
-    ) -> "Examples | None":
+    def resized(self, axes: Collection[tuple[int, int]], factor: float) -> "Examples | None":
         """The same with other lengths along axes, given as pairs of array and axis: values repeat
-        or are left out. None if a whole number differs from a length by more than this share."""
-        other = copy.copy(self)
-        other._leaves = list(self._leaves)
+        or are left out. None if a length is no whole number then."""
+        other, leaves = copy.copy(self), list(self._leaves)
         for number, axis in axes:
-            length = self._leaves[number].shape[axis]
-            wanted = round(length * factor)
-            if not wanted or abs(wanted - length * factor) > most * wanted:
+            length = leaves[number].shape[axis]
+            wanted = max(1, round(length * factor))
+            if round(length * factor, 6) % 1:
                 return None
-            where = np.arange(wanted) % length
-            other._leaves[number] = np.take(other._leaves[number], where, axis)
+            leaves[number] = np.take(leaves[number], np.arange(wanted) % length, axis)
+        other._leaves = leaves
         return other
 
     def batches(self, size: int) -> Any:

@@ -1,14 +1,13 @@
 """`print_what_fits`: measures what fits after a failed allocation, with model and data from the
 exception's frames."""
 
-import collections
 import dataclasses
 import gc
 import inspect
 import sys
 import time
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,8 +15,15 @@ import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs, plan_of_run
-from tb_memplugin.fit import Applied, Asked, Conditions, Predictor, beyond_batch, code_of, stretch
-from tb_memplugin.recorder.base import asked
+from tb_memplugin.fit import (
+    Applied,
+    Conditions,
+    Evidence,
+    Predictor,
+    beyond_batch,
+    code_of,
+    stretch,
+)
 from tb_memplugin.recorder.failure import causes, memory_request, raised_errors
 from tb_memplugin.schema import Oom, format_bytes
 from tb_memplugin.training.compiled_steps import CompiledSteps
@@ -29,17 +35,21 @@ from tb_memplugin.training.probing import (
     checked_devices,
     largest_of,
     recorded_steps,
-    refusal,
 )
 
 _TRAINS = ("fit", "train_on_batch")
-_EXACT = 0.001
-"""Share by which a length, and a request that follows from it, may miss what was calculated."""
 _UNLIKE = (
-    "steps with the first examples of the data, of shape {}, do not fail as the training did. The "
+    "steps with the first examples of the data do not fail as the training did. The "
     "failed batch was unlike them, for example with longer sequences or larger images, or memory "
     "was in use that is free now. Call tb_memplugin.largest_batch_size(model, batch) with such a "
     "batch."
+)
+
+
+_NO_ROOM = (
+    "memory ran out in steps with few examples, or as the model was copied to restore it after "
+    "them. Its weights and optimizer state leave too little memory: use an optimizer with fewer "
+    "slots, a smaller model, or a larger device."
 )
 
 
@@ -71,37 +81,24 @@ def print_what_fits(error: BaseException, log_dir: str, seconds: float = 120.0) 
     except KeyboardInterrupt:
         pass
     except Exception as reason:  # whatever the model, its data or its state after the failure raise
-        text = f"{type(reason).__name__}: {' '.join(str(reason).split())[:300]}"
-        if isinstance(reason, RecordingError):
-            text = str(reason)
-        elif memory_request(reason) is not None:
-            text = (
-                "memory ran out in steps with few examples, or as the model was copied to restore "
-                "it after them. Its weights and optimizer state leave too little memory: use an "
-                "optimizer with fewer slots, a smaller model, or a larger device."
-            )
-        _print(f"Not measured: {text}")
+        kind = "" if isinstance(reason, RecordingError) else f"{type(reason).__name__}: "
+        text = f"{kind}{' '.join(str(reason).split())[:600]}"
+        _print(f"Not measured: {_NO_ROOM if memory_request(reason) else text}")
 
 
 def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> None:
-    call, why = _call_in(error), ""
+    call, failed, why = _call_in(error), oom.batch_size, ""
     gc.collect()
     if call is None:
-        step = (
-            "the failed step is none of `fit` or `train_on_batch`, so its model and data are "
-            "unknown"
-        )
         raise RecordingError(
-            f"{step}. Compile the model and call tb_memplugin.largest_batch_size(model, data)."
+            "the failed step is none of `fit` or `train_on_batch`, so its model and data are "
+            "unknown. Compile the model and call tb_memplugin.largest_batch_size(model, data)."
         )
     beyond = beyond_batch(run, oom)
     if beyond is not None:
         raise RecordingError(beyond)
     model, data = call["self"], _data_of(call)
     examples = Examples(data, max(SIZES))
-    if oom.batch_size is None:
-        oom = dataclasses.replace(oom, batch_size=_first_size(call.get("x")))
-    failed = oom.batch_size
     axes = _open_axes(model, data, examples)
     device = next(
         (one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device),
@@ -116,27 +113,22 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
             "it takes a model on one device, with a known capacity and failed batch size."
         )
     if model.jit_compile and not run.requests and not (oom.requests and oom.requests.planned):
-        step = (
-            "the compiled step's requests are unknown: most often, memory ran out as its batch "
-            "was made"
-        )
         raise RecordingError(
-            f"{step}. Call tb_memplugin.largest_batch_size(model, data) in a new process."
+            "the compiled step's requests are unknown: most often, memory ran out as its batch "
+            "was made. Call tb_memplugin.largest_batch_size(model, data) in a new process."
         )
     if model.jit_compile:
-        ask = CompiledSteps(model, examples.batch(1), device.name, until)
-        run = dataclasses.replace(run, ask=ask)
+        run = dataclasses.replace(
+            run, ask=CompiledSteps(model, examples.batch(1), device.name, until)
+        )
         why = "a compiled step that failed may have freed the variables that it was changing"
-        planned = ask(failed) if axes and oom.requested_bytes else Asked(None, "")
-        is_known = planned.temporary_bytes is not None
-        if is_known and refusal(planned, oom.requested_bytes or 0, failed):
-            raise RecordingError(_UNLIKE.format(_written(examples, axes)))
     else:
         run, examples = _recorded(model, examples, axes, oom)
     limit = device.capacity_bytes
-    here = Predictor.of(run, device.name, run.ask).predict(Conditions(failed, limit))
-    if here.fits:
-        raise RecordingError(_UNLIKE.format(_written(examples, axes)))
+    # not by the failure itself
+    predictor = Predictor.of(run, device.name, run.ask).bounded_by(Evidence())
+    if predictor.predict(Conditions(failed, limit)).fits:
+        raise RecordingError(_UNLIKE)
     if axes:
         _print(f"Measured with inputs of {_written(examples, axes)}: larger ones need more.")
     unverified: list[BatchSizeAnswer] = []
@@ -166,67 +158,59 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
 
 
 def _recorded(
-    model: Any, examples: Examples, axes: Collection[tuple[int, int]], oom: Oom
+    model: Any, examples: Examples, axes: Sequence[tuple[int, int]], oom: Oom
 ) -> tuple[RecordedRun, Examples]:
     """A run of steps with few examples that are as large as those of the failed step, and these.
 
     Their lengths follow from the request that failed, and steps with these must request it, too: a
     tensor is in proportion to a length, or to its square."""
-    failed = oom.batch_size or 1
 
     def recorded(of: Examples) -> tuple[RecordedRun, float | None]:
-        run, _ = recorded_steps(model, small := of.batch(max(SIZES)), failed)
-        # most often, operations in very unlike orders
-        if Predictor.of(run, oom.device).reason_against(Conditions()):
-            run, _ = recorded_steps(model, small, failed)
+        for _ in range(2):
+            run, _ = recorded_steps(model, of.batch(max(SIZES)), oom.batch_size)
+            # most often, operations in very unlike orders
+            if not Predictor.of(run, oom.device).reason_against(Conditions()):
+                break
         steps = [one for one in run.requests if one.device == oom.device]
         return run, stretch(steps, oom, {one.batch_size for one in steps})
 
     run, factor = recorded(examples)
-    if not axes or factor is None or abs(factor - 1) <= _EXACT:
+    if not axes or factor is None or abs(factor - 1) <= MOST_DIFFERENT:
         return run, examples
-    before = _written(examples, axes)
-    each = max(collections.Counter(number for number, _ in axes).values())
-    most = _EXACT if each == 1 else MOST_DIFFERENT  # by rounding to whole lengths
-    for power in (each, 2 * each):
-        resized = examples.resized(axes, factor ** (1 / power), most)
-        if resized is not None:
-            run, rest = recorded(resized)
-            if rest is not None and abs(rest - 1) <= most:
-                after = _written(resized, axes)
-                _print(f"The failed batch was unlike the first one: {after} instead of {before}.")
-                return run, resized
-    raise RecordingError(_UNLIKE.format(before))
+    before, each = _written(examples, axes), len({axis for _, axis in axes})
+    for power in (2 * each, each):  # the smaller ones first: the others may not fit
+        resized = examples.resized(axes, factor ** (1 / power))
+        if resized is None:
+            continue
+        run, rest = recorded(resized)
+        if abs((rest or 0) - 1) <= MOST_DIFFERENT:
+            after = _written(resized, axes)
+            _print(f"The failed batch was unlike the first one: {after} instead of {before}.")
+            return run, resized
+    raise RecordingError(_UNLIKE)
 
 
 def _open_axes(model: Any, data: Any, examples: Examples) -> list[tuple[int, int]]:
     """Array and axis of each dimension that may differ from batch to batch, beside the batch."""
-    is_dataset = isinstance(data, tf.data.Dataset)
-    spec = data.element_spec if is_dataset else asked(model, lambda model: model.inputs)
-    shapes = [tf.TensorShape(getattr(one, "shape", None)) for one in tf.nest.flatten(spec)]
+    specs = getattr(data, "element_spec", None) or getattr(model, "inputs", ())
+    arrays = zip(tf.nest.flatten(specs), examples.shapes, strict=False)
     return [
         (number, axis)
-        for number, (open_shape, shape) in enumerate(zip(shapes, examples.shapes(), strict=False))
-        if open_shape.rank == len(shape)
+        for number, (spec, shape) in enumerate(arrays)
+        if tf.TensorShape(spec.shape).rank == len(shape)
         for axis in range(1, len(shape))
-        if open_shape[axis] is None
+        if spec.shape[axis] is None
     ]
 
 
-def _written(examples: Examples, axes: Collection[tuple[int, int]]) -> str:
-    """Shapes of the arrays with open axes, or of all."""
-    shapes = examples.shapes()
-    shown = sorted({number for number, _ in axes} or range(len(shapes)))
-    texts = (", ".join(map(str, shapes[number][1:])) for number in shown)
-    return " and ".join(f"[batch, {text}]" if text else "[batch]" for text in texts)
+def _written(examples: Examples, axes: Sequence[tuple[int, int]]) -> str:
+    """The shape of the first array with an open axis."""
+    return f"(batch, {', '.join(map(str, examples.shapes[axes[0][0]][1:]))})"
 
 
 def _print_size(answer: BatchSizeAnswer) -> None:
-    size = answer.batch_size
-    lines = [str(answer)]
-    if size:
-        lines += ["", code_of(Applied("batch_size", batch_size=size), "", ())]
-    _print(*lines)
+    applied = Applied("batch_size", batch_size=answer.batch_size)
+    _print(str(answer), *(["", code_of(applied, "", ())] if answer.batch_size else ()))
 
 
 def _print(first: str, *lines: str) -> None:
@@ -252,14 +236,6 @@ def _call_in(error: BaseException) -> dict[str, Any] | None:
             if name in _TRAINS and isinstance(local.get("self"), keras.Model):
                 found = dict(local)
     return found
-
-
-def _first_size(x: Any) -> int | None:
-    """Examples in the first batch of what yields batches; None for others."""
-    if isinstance(x, tf.data.Dataset):
-        return Examples(x.take(1), sys.maxsize).shapes()[0][0]
-    is_known = isinstance(x, keras.utils.PyDataset)
-    return len(tf.nest.flatten(x[0])[0]) if is_known else None
 
 
 def _data_of(call: Mapping[str, Any]) -> Any:

@@ -50,6 +50,7 @@ from tb_memplugin.fit import (
     reproduce,
     simulated_fixes,
     sizes_for,
+    stretch,
     with_advice,
 )
 from tb_memplugin.fit.search import largest
@@ -978,6 +979,32 @@ def test_what_no_smaller_batch_mends_is_said_with_what_does(run: Run) -> None:
     more = dataclasses.replace(chunks, bytes=chunks.bytes + np.asarray([0, 0, 0, 18 * MIB, 0]))
     for other in ({"map": more}, {"batch_size": 999}, {"layer": "model/head"}, {"map": None}):
         assert beyond_batch(model, dataclasses.replace(failed, **other)) is None
+
+
+def test_a_failed_batch_of_other_shapes_refutes_what_recorded_steps_show(run: Run) -> None:
+    # GIVEN a tensor that was three times as large in the failed step as in those with its batch
+    step = next(one for one in run.requests if not one.first)
+    row = next(row for row in np.flatnonzero((step.op >= 0) & (step.birth >= 0)).tolist())
+    op, size = step.ops[int(step.op[row])], int(step.requested[row])
+    about = {"op": op, "requested_bytes": 3 * size, "shape": "[24,3] float", "batch_size": BATCH}
+    failed = dataclasses.replace(OOM, **about)
+    model = dataclasses.replace(run, ooms=(failed,))
+    most = max(
+        int(one.requested[[op >= 0 and one.ops[op] == about["op"] for op in one.op.tolist()]].max())
+        for one in run.requests
+        if not one.first and one.batch_size == BATCH
+    )
+    assert stretch(run.requests, failed) == 3 * size / most
+    assert stretch(run.requests, dataclasses.replace(failed, batch_size=BATCH + 1)) is None
+    # THEN no batch size is known to fit, and no fix
+    why = f"in step 18, a tensor of layer {failed.layer} had the shape [24,3] float and was larger"
+    answer = tb_memplugin.what_if(model, batch_size=2)
+    assert answer.fits is None and answer.largest_batch_size is None
+    assert why in answer.prediction.assumptions[0]
+    assert why in (advice(model, failed).note or "") and advice(model, failed).fixes == ()
+    # BUT where it was as large, they are
+    same = dataclasses.replace(failed, requested_bytes=most)
+    assert tb_memplugin.what_if(dataclasses.replace(run, ooms=(same,)), batch_size=2).peak_bytes
 
 
 def test_no_batch_size_fits_where_weights_and_slots_to_come_do_not(run: Run) -> None:
