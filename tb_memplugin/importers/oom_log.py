@@ -121,7 +121,9 @@ class Request:
             another size.
         copy: Whether a tensor was to be copied to the device.
         eager, pipeline: Whether Python ran the op, not a function, and whether it is one of an
-            input pipeline."""
+            input pipeline.
+        library: The library that requested memory for itself, outside of the allocator; None if
+            TensorFlow requested it."""
 
     requested_bytes: int | None = None
     op: str | None = None
@@ -134,6 +136,7 @@ class Request:
     copy: bool = False
     eager: bool = False
     pipeline: bool = False
+    library: str | None = None
 
 
 def read_message(message: str) -> Request | None:
