@@ -132,7 +132,9 @@ class Predictor(Recording):
         wanted = self._filled(conditions)
         batch = wanted.batch_size
         self.ask(wanted)
-        verdict = self.evidence.of_run(self.verdict(wanted), wanted, self._evidence_for(wanted))
+        verdict = self.verdict(wanted)
+        if self.evidence.other_failure is not None:
+            verdict = self.evidence.of_run(verdict, wanted, self._evidence_for(wanted))
         unknown = Prediction(batch, wanted.capacity_bytes, reproduced=self.reproduced)
         if verdict.unknown is not None:
             texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted))
@@ -184,9 +186,8 @@ class Predictor(Recording):
         return shown if failed is None else shown._replace(fits=False, failed=failed)
 
     def fits(self, conditions: Conditions, alone: bool = False, quick: bool = False) -> bool:
-        """Whether a training is known to fit: by the run or by its simulation, see `verdict`. With
-        `alone` larger batch sizes do not count, and with `quick` as well one short training is
-        simulated, to find a start."""
+        """Whether a training is known to fit, see `verdict`. With `alone` larger batch sizes do not
+        count, and with `quick` as well one short training is simulated, to find a start."""
         wanted = self._filled(conditions)
         shown = self._evidence_for(wanted).verdict(wanted.batch_size, wanted.capacity_bytes).fits
         if shown is not None or self.reason_against(wanted) is not None:
@@ -301,8 +302,7 @@ class Predictor(Recording):
         return dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity)
 
     def _evidence_for(self, conditions: Conditions) -> Evidence:
-        """What the run shows of conditions: nothing, if they change more than the batch size or the
-        capacity."""
+        """What the run shows of conditions: nothing if more than batch or capacity is changed."""
         same = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
         if same.precision == recorded_precision(self.layers):
             same = dataclasses.replace(same, precision=None)
