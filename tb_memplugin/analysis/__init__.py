@@ -15,6 +15,7 @@ from tb_memplugin.analysis.answer import (
     AnswerStatus,
     EvidenceView,
     answers,
+    failure_of,
     run_status,
     with_ranks,
     worst,

@@ -212,6 +212,14 @@ def _since_failure(run: Run, device: str, phase: Phase) -> tuple[Run, _Failure |
     return later, newest, int(samples.step[rows[0]])
 
 
+def failure_of(run: Run, device: str | None) -> Oom | None:
+    """The newest failure of a device if no step was recorded after it."""
+    if device is None:
+        return None
+    _, failure, again = _since_failure(run, device, device_phase(run, device))
+    return failure[1] if failure is not None and again is None else None
+
+
 def _failure_sentence(oom: Oom) -> str:
     when = " ".join(filter(None, ("OOM", oom.place.removesuffix(" (train)"))))
     size = oom.requested_bytes

@@ -67,6 +67,8 @@ class OomEvent:
         uncertain_bytes: By how much the actual request may be larger or smaller than
             `requested_bytes`.
         compiled: Whether a compiled module made the request, for all its layers at once.
+        library: The library that found no memory outside of TensorFlow's pool; None if TensorFlow
+            requested it.
         in_use_bytes, capacity_bytes: The allocator's figures, for a failure without its chunks."""
 
     identifier: str
@@ -82,6 +84,7 @@ class OomEvent:
     line: str | None = None
     uncertain_bytes: int = 0
     compiled: bool = False
+    library: str | None = None
     request_ledger: tuple[LedgerRow, ...] = ()
     request_tensors: tuple[TensorGroup, ...] = ()
     largest_tensors: tuple[TensorGroup, ...] = ()
@@ -354,7 +357,14 @@ def post_mortem(
     notes, ledger = list(event.notes), tuple[LedgerRow, ...]()
     cause: Verdict | None = None
     reason = ""
-    if pool is None and free is not None:
+    if event.library is not None:
+        held = "" if pool is None else f", which holds {format_bytes(pool.pool_bytes)}"
+        reason = (
+            f"{event.library} found no memory for itself outside of TensorFlow's pool{held}. Leave "
+            "it some: tf.config.experimental.set_memory_growth, or a memory_limit for the pool. "
+            "Another process may hold the memory as well."
+        )
+    elif pool is None and free is not None:
         cause, reason = _verdict_by_limit(event, free)
     elif memory_map is not None:
         cause, reason = _verdict(memory_map, event)
@@ -403,7 +413,7 @@ def _unknown_of_request(event: OomEvent) -> Iterator[str]:
             "The exact size of the request is unknown: TensorFlow's message rounds it, by at most "
             f"{format_bytes(event.uncertain_bytes)}."
         )
-    if event.requested_bytes is None:
+    if event.requested_bytes is None and event.library is None:
         yield "The size of the request is unknown: TensorFlow did not report it."
 
 

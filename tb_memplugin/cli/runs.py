@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from tb_memplugin.analysis import device_facts
+from tb_memplugin.analysis import device_facts, failure_of
 from tb_memplugin.cli.parser import EXIT_CODES, LOGDIR, CommandParser, print_json
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export import (
@@ -19,7 +19,6 @@ from tb_memplugin.export import (
     describe_run,
     existing_runs,
     export_parquet,
-    failure_of,
     format_comparison,
     format_run,
     plan_of_run,

@@ -26,7 +26,6 @@ from tb_memplugin.export.tables import (
 from tb_memplugin.export.text import (
     Selection,
     describe_run,
-    failure_of,
     format_run,
     runs_table,
     shown_device,

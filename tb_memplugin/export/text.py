@@ -23,6 +23,7 @@ from tb_memplugin.analysis import (
     describe_devices,
     device_facts,
     device_phase,
+    failure_of,
     growth_findings,
     host_findings,
     host_summaries,
@@ -726,12 +727,6 @@ def shown_device(run: Run, wanted: str | None = None) -> str | None:
         (oom.device for oom in reversed(run.ooms) if failure_of(run, oom.device) is not None), None
     )
     return wanted or failed or most_loaded(devices) or next(iter(devices), None)
-
-
-def failure_of(run: Run, device: str | None) -> Oom | None:
-    """The last failure of a device if nothing was recorded after it."""
-    ooms = [oom for oom in run.ooms if oom.device == device]
-    return ooms[-1] if ooms and answers(run, device)[0].status == "failed" else None
 
 
 def _cause(oom: Oom) -> str:

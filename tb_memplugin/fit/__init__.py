@@ -24,8 +24,15 @@ from tb_memplugin.fit.demand import (
     describe_demand,
     peak_demand,
 )
-from tb_memplugin.fit.evidence import Evidence, Failure, Ran, recorded_program
-from tb_memplugin.fit.fixes import MAX_FIXED, Advice, advice, simulated_fixes, with_advice
+from tb_memplugin.fit.evidence import Evidence, Failure, Ran, recorded_program, stretch
+from tb_memplugin.fit.fixes import (
+    MAX_FIXED,
+    Advice,
+    advice,
+    beyond_batch,
+    simulated_fixes,
+    with_advice,
+)
 from tb_memplugin.fit.planner import plan_for
 from tb_memplugin.fit.plans import (
     Applied,

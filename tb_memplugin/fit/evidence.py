@@ -7,18 +7,19 @@ import collections
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis import growth_of
-from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.analysis import failure_of, growth_of
+from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.fit.simulation import (
     MARGIN,
     FailedRequest,
     of_highest_kind,
 )
+from tb_memplugin.fit.steps import sizes_for
 from tb_memplugin.schema import (
     MAX_STEP,
     PHASES,
@@ -32,6 +33,11 @@ from tb_memplugin.schema import (
 )
 
 _TRAIN: Phase = "train"
+_SMALLER: Mapping[Phase | None, str] = {
+    "validation": "validation_batch_size of fit, batch_size of evaluate, or the data set's own",
+    "predict": "batch_size of predict, or the data set's own",
+}
+"""What makes the batches of a phase smaller that are not those of training."""
 
 
 class Ran(NamedTuple):
@@ -47,6 +53,7 @@ class Failure:
     capacity_bytes: int | None
     step: int
     request: FailedRequest | None = None  # what failed, if all of it is known
+    what: str = "ran out of memory"
 
 
 class Verdict(NamedTuple):
@@ -59,6 +66,24 @@ class Verdict(NamedTuple):
     sentences: tuple[str, ...] = ()  # why
     within_bytes: int | None = None  # the capacity within which steps ran that prove that it fits
     failed: FailedRequest | None = None  # what failed under exactly these conditions
+    # a sentence on the failure that ended the run, if its training steps may fit
+    elsewhere: str | None = None
+
+
+class OtherFailure(NamedTuple):
+    """The failure that ended a run, if it shows nothing of training steps: a sentence on it and on
+    what helps, the allocator's limit, and the batch size of the training, both None if unknown."""
+
+    sentence: str
+    capacity_bytes: int | None
+    trained: int | None
+
+    def fits(self, batch_size: int | None, capacity_bytes: int | None) -> bool | None:
+        """False if the run fails again, None if that is unknown: with smaller batches of training,
+        others may be smaller, too."""
+        if batch_size is None or self.trained is None or batch_size < self.trained:
+            return None
+        return False if (capacity_bytes or 0) <= (self.capacity_bytes or 0) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +93,9 @@ class Evidence:
 
     ran: Mapping[int, Ran] = dataclasses.field(default_factory=dict)
     failures: Sequence[Failure] = ()
-    # a sentence: memory grows over the steps, so none proves that later ones fit
-    growth: str | None = None
+    # a sentence on why steps that ran prove nothing of later ones: memory grows, or shapes differ
+    refused: str | None = None
+    other_failure: OtherFailure | None = None
 
     @property
     def spread(self) -> float:
@@ -83,7 +109,7 @@ class Evidence:
             return Verdict()
         failed = self._failure(batch_size, capacity_bytes)
         if failed is not None:
-            what = f"batch size {failed.batch_size:,} ran out of memory in step {failed.step:,}"
+            what = f"batch size {failed.batch_size:,} {failed.what} in step {failed.step:,}"
             said = f"Recorded: {what}, with {format_bytes(failed.capacity_bytes)}."
             same = [
                 one.request
@@ -97,6 +123,19 @@ class Evidence:
         within = self.ran[proof].capacity_bytes
         said = f"Recorded: batch size {proof:,} ran within {format_bytes(within)}."
         return Verdict(True, sentences=() if proof == batch_size else (said,), within_bytes=within)
+
+    def of_run(self, training: Verdict, wanted: Conditions, shown: "Evidence") -> Verdict:
+        """The verdict on the run, from that on its training; `shown` is what the run shows of the
+        conditions."""
+        other = self.other_failure
+        if other is None:
+            return training
+        said = training._replace(sentences=(other.sentence, *training.sentences))
+        if training.fits is False:
+            return said
+        is_same = training.fits and shown is self
+        fits = other.fits(wanted.batch_size, wanted.capacity_bytes) if is_same else None
+        return said._replace(fits=fits, elsewhere=other.sentence)
 
     def _failure(self, batch_size: int, capacity_bytes: int) -> Failure | None:
         """The failure that shows that a batch size does not fit: of this size, or of a smaller one
@@ -120,7 +159,7 @@ class Evidence:
             for one in self.failures
             for size, ran in self.ran.items()
         )
-        if self.growth is not None or outlived:
+        if self.refused is not None or outlived:
             return None
         return min((size for size in self._ran(capacity_bytes) if size >= batch_size), default=None)
 
@@ -265,10 +304,15 @@ def recorded_evidence(
             if one.wall_time > oom.wall_time and (one.capacity_bytes or 0) <= limit
         ]
         if size and oom.step is not None and max(later, default=0) < size:
-            failed.append(Failure(size, oom.capacity_bytes, oom.step, _request(oom)))
-    growth = _growth(run, device)
+            failed.append(Failure(size, oom.capacity_bytes, oom.step, _request(oom), _what(oom)))
+    unlike = [one for one in _failures(run, device, steps) if (stretch(typical, one) or 0) > 1]
+    refused = _growth(run, device) or (_unlike(unlike[-1]) if unlike else None)
+    last = failure_of(run, device) if until == math.inf else None
+    other = None
+    if last is not None and all((one.step, one.what) != (last.step, _what(last)) for one in failed):
+        other = _other_failure(last, running)
     if not typical:
-        return Evidence(failures=failed, growth=growth)
+        return Evidence(failures=failed, refused=refused, other_failure=other)
     measured = _peaks_from(run, typical[-1], min(one.step for one in typical), until)
     ran: dict[int, Ran] = {}
     sizes = {one.batch_size for one in typical if one.batch_size}
@@ -287,7 +331,35 @@ def recorded_evidence(
         # seen.
         high = max(*(measured.values() if size == max(sizes) else all_steps), median)
         ran[size] = Ran(Interval(min(*traced, median), median, high), within)
-    return Evidence(ran, failed, growth)
+    return Evidence(ran, failed, refused, other)
+
+
+def _what(oom: Oom) -> str:
+    return "ran out of memory" if oom.failed else "waited for memory as the process ended"
+
+
+def _other_failure(oom: Oom, trained: int | None) -> OtherFailure:
+    """The failure that ended a run and that no training step of known batch size shows; `trained`
+    is the batch size of the training."""
+    size, capacity = oom.requested_bytes, oom.capacity_bytes
+    request = "" if size is None else f": {format_bytes(size)} requested"
+    said = (
+        f"The run {_what(oom)} {oom.place}".rstrip()
+        + f", within {format_bytes(capacity)}{request}."
+    )
+    said += " Only its training steps are predicted."
+    if oom.phase in _SMALLER:
+        said += f" {smaller_batch(oom)}"
+        if trained and trained < (oom.batch_size or 0):
+            # a forward pass alone, of as many examples as trained
+            said += f" One of {trained:,}, as in training, needs less than a training step."
+    return OtherFailure(said, capacity, trained)
+
+
+def smaller_batch(oom: Oom) -> str:
+    """A sentence on how to make the batches of validation or prediction smaller."""
+    than = "" if oom.batch_size is None else f" than {oom.batch_size:,}"
+    return f"Choose a smaller batch{than}: {_SMALLER[oom.phase]}."
 
 
 def _growth(run: Run, device: str) -> str | None:
@@ -303,6 +375,37 @@ def _growth(run: Run, device: str) -> str | None:
         f"Unknown: memory grows by {format_bytes(round(trend.bytes_per_step))} in each step. It "
         f"rose from {format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so "
         f"far{owner}. Fix the leak first."
+    )
+
+
+def stretch(
+    steps: Sequence[StepRequests], oom: Oom, batches: Collection[int | None] = ()
+) -> float | None:
+    """The bytes of a failed tensor as a multiple of the most that its op requests in steps with its
+    batch size, or scaled to it from those of `batches`; None if that is unknown."""
+    name, size, batch = _op_name(oom.op), oom.requested_bytes, oom.batch_size
+    if not (name and size and batch and oom.shape):
+        return None
+    most = 0
+    for one in steps:
+        if one.first or one.batch_size not in (batch, *batches):
+            continue
+        named = np.asarray([*(_op_name(op) == name for op in one.ops), False], bool)[one.op]
+        most = max(most, int(sizes_for(one, batch, steps).high[named].max(initial=0)))
+    return size / most if most else None
+
+
+def _op_name(op: str | None) -> str:
+    """An op's name in the function that it is written in, into which others are inlined or not."""
+    return (op or "").removeprefix("StatefulPartitionedCall/")
+
+
+def _unlike(oom: Oom) -> str:
+    layer = "" if oom.layer is None else f" of layer {oom.layer}"
+    return (
+        f"Unknown: in step {oom.step}, a tensor{layer} had the shape {oom.shape} and was larger "
+        "than in the recorded steps with this batch size. Its batch was unlike theirs, for example "
+        "of longer sequences or larger images: record steps with such a batch."
     )
 
 
@@ -330,7 +433,12 @@ def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]
 
 
 def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
-    return [one for one in run.ooms if one.device == device and one.phase == phase and one.failed]
+    last = failure_of(run, device)  # a process that ended as TensorFlow waited failed as well
+    return [
+        one
+        for one in run.ooms
+        if one.device == device and one.phase == phase and (one.failed or one is last)
+    ]
 
 
 def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:

@@ -4,9 +4,12 @@ A fix counts only if the simulation of the failed training fails as well, and if
 changed training passes in the simulation."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from tb_memplugin.allocator import unreserved_bytes
 from tb_memplugin.fit.changes import rows_of
 from tb_memplugin.fit.conditions import PEAK, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
@@ -16,8 +19,9 @@ from tb_memplugin.fit.evidence import (
     measured_peak,
     recorded_evidence,
     recorded_program,
+    smaller_batch,
 )
-from tb_memplugin.fit.plans import Applied, code_of, format_time
+from tb_memplugin.fit.plans import Applied, code_of, compiled_with, format_time
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.questions import enough_capacity, most_capacity
 from tb_memplugin.fit.search import bisected
@@ -26,12 +30,14 @@ from tb_memplugin.fit.simulation import FailedRequest, peak_in_one_piece
 from tb_memplugin.fit.steps import SizedStep, sizes_for
 from tb_memplugin.fit.trials import SPARE
 from tb_memplugin.schema import (
+    IN_USE,
     Fix,
     FixKind,
     Layer,
     Oom,
     Run,
     StepRequests,
+    dimensions,
     format_bytes,
     is_gpu,
     recorded_precision,
@@ -42,6 +48,8 @@ MAX_FIXED = 8
 """Failures of a run, the last ones, whose fixes are simulated where nobody asks for one of them."""
 MOST_ACCUMULATED = 1024
 """Most batches that gradients are accumulated over."""
+_LASTING = ("weights", "optimizer_state", "weight_gradients", "other_state")
+"""Categories of chunks whose sizes do not depend on the batch."""
 _NONE = "No fix could be simulated"
 _UNKNOWN_REST = f"{_NONE}: the first step ran out of memory, so the rest of it is unknown."
 _MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, data))"
@@ -66,10 +74,11 @@ def advice(session: Run, oom: Oom) -> Advice:
         )
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
     steps = recorded_program(before, oom.device, oom.phase)
+    helps = _MEASURE if oom.phase == "train" else smaller_batch(oom)
     if all(one.first for one in steps):
+        helps = beyond_batch(session, oom) or helps
         if oom.requests is None:
-            measure = f" {_MEASURE}" if oom.phase == "train" else ""
-            return Advice((), f"{_NONE}: no whole step was traced before.{measure}")
+            return Advice((), f"{_NONE}: no whole step was traced before. {helps}")
         steps = (oom.requests,)
     if not oom.batch_size:
         return Advice((), f"{_NONE}: the batch size of the failed step is unknown.")
@@ -78,39 +87,81 @@ def advice(session: Run, oom: Oom) -> Advice:
     table = layer_table_of(session, steps)
     layers = () if table is None else table.layers
     if steps[-1] is oom.requests and not oom.requests.planned:
-        return Advice((), _bound(oom.requests, layers, oom.batch_size, oom.capacity_bytes))
+        bound = _bound(oom.requests, layers, oom.batch_size, oom.capacity_bytes)
+        return Advice((), " ".join([_UNKNOWN_REST, *bound, helps]))
     evidence = NOTHING
     if oom.phase == "train":
         evidence = recorded_evidence(session, oom.device, steps, oom.wall_time)
-    if evidence.growth is not None:
-        return Advice((), f"{_NONE}. {evidence.growth}")
+    if evidence.refused is not None:
+        return Advice((), f"{_NONE}. {evidence.refused}")
     measured = measured_peak(session, oom.device, steps, oom.wall_time)
     predictor = Predictor(steps, layers, measured)
-    return simulated_fixes(predictor, oom, evidence, lambda: units_of(session, steps[-1], layers))
+
+    def units() -> Units:
+        is_keras_2 = compiled_with(session) == "tf_keras"
+        return Units() if is_keras_2 else units_of(session, steps[-1], layers)
+
+    return simulated_fixes(predictor, oom, evidence, units)
 
 
-def _bound(until: StepRequests, layers: Sequence[Layer], failed: int, capacity: int) -> str:
+def beyond_batch(run: Run, oom: Oom) -> str | None:
+    """If no smaller batch makes room for a request of the update, or of a weight's gradient: why,
+    and what does, in sentences.
+
+    It has the size of a weight in memory, and all chunks whose sizes may depend on the batch have
+    less than what is missing."""
+    shape, chunks, size = dimensions(oom.shape), oom.map, oom.requested_bytes
+    if chunks is None or not size or not oom.layer or not shape or shape[0] == oom.batch_size:
+        return None
+    lasting = np.asarray([one.category in _LASTING for one in chunks.owners], bool)
+    of_layer = np.asarray([one.layer == oom.layer for one in chunks.owners], bool)
+    used = chunks.state == IN_USE
+    owned = used & (chunks.owner >= 0)
+    is_lasting, is_layers = (
+        owned & np.append(one, False)[chunks.owner] for one in (lasting, of_layer)
+    )
+    as_large = used & (chunks.requested_bytes == size)
+    missing = size - int(chunks.bytes[~used].sum()) - (unreserved_bytes(chunks) or 0)
+    freed = int(chunks.bytes[used & ~is_lasting & ~as_large].sum())
+    if not (as_large & is_lasting & is_layers).any() or freed >= missing:
+        return None
+    table = run.layer_tables[-1] if run.layer_tables else None
+    kinds = {} if table is None else {layer.path: layer.type for layer in table.layers}
+    optimizer = (table and table.optimizer) or "The optimizer"
+    sgd = "SGD without momentum, which has no slots"
+    if kinds.get(oom.layer) == "Embedding":
+        sgd += f" ({optimizer} makes slots, gradients and temporaries of all rows)"
+    return (
+        f"The request has the size of a weight of layer {oom.layer}, whatever the batch size: a "
+        f"smaller batch frees at most {format_bytes(freed)} of the {format_bytes(missing)} that "
+        f"are missing. What helps: {sgd}; weights in bfloat16; a smaller layer."
+    )
+
+
+def _bound(
+    until: StepRequests, layers: Sequence[Layer], failed: int, capacity: int
+) -> Iterator[str]:
     """Which batch sizes cannot fit, by a step's requests up to the one that failed and the slots
-    that it would make."""
+    that it would make; nothing if these exclude less than half of the failed batch size."""
     weights = sum(layer.weight_bytes for layer in layers)
     lasting = weights + sum(layer.optimizer_bytes for layer in layers)
     here = int(until.requested[rows_of(until, "weights")].sum())
     # else some are on other devices
     if lasting > capacity and weights <= here:
         size = f"{format_bytes(lasting)} of {format_bytes(capacity)}"
-        return (
-            f"{_UNKNOWN_REST} Weights and optimizer state alone need {size}, so no batch size fits."
-        )
+        yield f"Weights and optimizer state alone need {size}, so no batch size fits."
+        return
 
     def least(batch: int) -> int:
         return peak_in_one_piece(SizedStep(until, sizes_for(until, batch).low))
 
     most = bisected(0, failed, lambda batch: least(batch) <= capacity)
     size = f"{format_bytes(least(failed))} of {format_bytes(capacity)}"
-    alone = f"{_UNKNOWN_REST} Its requests until the failure alone need {size}"
+    alone = f"Its requests until the failure alone need {size}"
     if not most:
-        return f"{alone}, and even with a batch size of 1 more than that. {_MEASURE}"
-    return f"{alone}, so only batch sizes up to {most} may fit. {_MEASURE}"
+        yield f"{alone}, and even with a batch size of 1 more than that."
+    elif most <= failed // 2:
+        yield f"{alone}, so only batch sizes up to {most} may fit."
 
 
 def with_advice(oom: Oom, found: Advice) -> Oom:
@@ -191,6 +242,8 @@ class _Finder:
 
     def _smaller_batch(self, largest: int) -> Fix:
         before = f" instead of {self._batch}"
+        if self._oom.phase != "train":
+            before = f"{before} ({smaller_batch(self._oom).partition(': ')[2].rstrip('.')})"
         if not largest:
             sentence = f"Simulated: even a batch size of 1{before} fails."
             return Fix("batch", "Batch size 1", sentence, enough=False)

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple, cast
 
 from tb_memplugin.fit.asking import MOST_ASKED, Ask, Measure
 from tb_memplugin.fit.conditions import PEAK, RECORDED, TOO_LITTLE, Conditions
-from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, besides_memory, code_of
+from tb_memplugin.fit.evidence import OtherFailure
+from tb_memplugin.fit.plans import (
+    Kind,
+    Plan,
+    PlanOption,
+    PlanPoint,
+    besides_memory,
+    code_of,
+    compiled_with,
+)
 from tb_memplugin.fit.prediction import Prediction, by_category
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.search import bisected, largest
@@ -85,9 +94,14 @@ def plan_for(
     else:
         asks = predictor.answers.are_possible
         units = units_of(run, predictor.steps[-1], predictor.layers, asks)
+    if compiled_with(run) == "tf_keras" and len(units):
+        units = Units(sentences=("Recomputation takes a model of Keras 3.",))
     changes = _Changes(predictor, units, budget, same)
     if not withheld:
         options = changes.options(how)
+    other = predictor.evidence.other_failure
+    if other is not None and options[0].option.fits:
+        return _failed_elsewhere(options[0].option, other, device, budget)
     trained: list[str] = []
     if measure is not None and not options[0].option.fits:
         has_room = is_gpu(device) or _has_room(predictor, same, bool(withheld))
@@ -102,14 +116,18 @@ def plan_for(
     if chosen is not None:
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
         optimizer = "Optimizer" if table is None else str(table.optimizer)
-        code = code_of(chosen.option, optimizer, predictor.layers, changes.is_compiled)
+        is_xla = changes.is_compiled
+        code = code_of(chosen.option, optimizer, predictor.layers, is_xla, compiled_with(run))
         sentences = [*besides_memory(chosen.option, predictor.layers), *sentences]
     elif not withheld:
         sentences = [_smallest(least.option, ledger), *sentences]
+    fits = None if withheld and chosen is None else chosen is not None
+    if other is not None:
+        sentences, fits = [other.sentence, *sentences], None if fits else fits
     return Plan(
         device=device,
         budget_bytes=budget,
-        fits=None if withheld and chosen is None else chosen is not None,
+        fits=fits,
         **{name: getattr(least.option, name) for name in _OF_OPTION},
         unchanged_peak_bytes=options[0].option.peak_bytes,
         demand_bytes=None if parts is None else parts.demand_bytes,
@@ -119,6 +137,22 @@ def plan_for(
         ledger=ledger,
         sentences=tuple(sentences),
         model=changes.root.rstrip("/"),
+    )
+
+
+def _failed_elsewhere(same: PlanOption, failure: OtherFailure, device: str, budget: int) -> Plan:
+    """Where training steps fit and the run does not, no change of training is a plan."""
+    sentence = "no change: training steps fit as recorded, the run does not"
+    option = dataclasses.replace(same, sentence=sentence, fits=False)
+    return Plan(
+        device=device,
+        budget_bytes=budget,
+        fits=failure.fits(same.batch_size, budget),
+        batch_size=same.batch_size,
+        **values_of(same, "peak_source", *PEAK),
+        unchanged_peak_bytes=same.peak_bytes,
+        options=(option,),
+        sentences=(failure.sentence,),
     )
 
 

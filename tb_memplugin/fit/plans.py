@@ -12,6 +12,7 @@ from tb_memplugin.fit.prediction import describe_rows
 from tb_memplugin.schema import (
     Layer,
     LedgerRow,
+    Run,
     as_json,
     clean,
     counted,
@@ -35,6 +36,7 @@ Kind: TypeAlias = Literal[
     "recompute_and_batch_size",
 ]
 TimeSource: TypeAlias = Literal["measured", "estimated"]
+_BEFORE_MODEL = "  # before the model is made"
 _MODELS = ("Functional", "Model", "Sequential")
 """Types of layers that have `get_layer`."""
 
@@ -171,7 +173,7 @@ def _lines(plan: Plan) -> list[str]:
         lines.append(f"{plan.peak_source} peak: {Interval.of(plan)}")
         if plan.code and plan.extra_time is not None:
             lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
-    elif plan.fits is False:
+    elif plan.fits is False and len(plan.options) > 1:
         lines.append("plan: none of the simulated changes fits")
     if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
         rest = max(0, plan.peak_bytes - plan.demand_bytes)
@@ -217,24 +219,36 @@ class Applied(NamedTuple):
     accumulation: int = 1
 
 
+def compiled_with(run: Run) -> str:
+    """As `LayerTable.compiled_with`, of a run's latest model; ``keras`` if that is unknown."""
+    known = run.layer_tables[-1].compiled_with if run.layer_tables else None
+    return "keras" if known is None else known
+
+
 def code_of(
-    option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer], is_xla: bool = False
+    option: PlanOption | Applied,
+    optimizer: str,
+    layers: Sequence[Layer],
+    is_xla: bool = False,
+    keras: str = "keras",
 ) -> str:
     """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the
     recorded class, the first layer the model itself. XLA compiles the step if it compiled the
-    recorded one: others have other peaks."""
+    recorded one: others have other peaks. `keras` is as in `LayerTable.compiled_with`: what no
+    code applies to a loop of one's own, or with Keras 2, is said in a comment."""
     kinds, lines = option.kind.split("_and_"), list[str]()
     is_xla = is_xla ^ ("xla" in kinds)
-    changes_model = bool(option.segments or option.frozen or option.accumulation > 1)
+    accumulates = option.accumulation > 1
+    is_by_keras = accumulates and keras == "keras"
+    changes_model = bool(option.segments or option.frozen or is_by_keras)
     is_compiling = changes_model or "optimizer" in kinds or "xla" in kinds
     if "graph_optimizer" in kinds:
         off = '{"disable_meta_optimizer": True}'
         lines.append(f"tf.config.optimizer.set_experimental_options({off})  # before training")
     if "precision" in kinds:
-        lines.append(
-            'keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made'
-        )
-    if is_compiling:
+        policy = f'{keras}.mixed_precision.set_global_policy("mixed_float16")'
+        lines.append(f"{policy if keras else '# dtype policy mixed_float16'}{_BEFORE_MODEL}")
+    if is_compiling and keras:
         inner = ".inner_optimizer" if optimizer == "LossScaleOptimizer" else ""
         lines.append(
             f"loss, optimizer = model.loss, model.optimizer{inner}  # of the model as it was "
@@ -249,25 +263,31 @@ def code_of(
                 "    model(x[:1])  # the input of a batch: the layers need their shapes",
             ]
         lines.append(_remat_line(option.segments))
+    if accumulates and not is_by_keras:
+        parts = f"{option.accumulation} batches of {option.batch_size}"
+        lines.append(f"# sum the gradients of {parts} and apply their mean in one update")
     if "optimizer" in kinds:
         lines.append(
-            "optimizer = keras.optimizers.SGD(learning_rate=0.01)  # choose the learning rate anew"
+            f"optimizer = {keras}.optimizers.SGD(learning_rate=0.01)  # choose the learning rate "
+            "anew"
+            if keras
+            else f"# use an SGD optimizer without momentum instead of {optimizer}"
         )
-    elif option.frozen or option.accumulation > 1:
-        parts = ""
-        if option.accumulation > 1:
-            parts = f', "gradient_accumulation_steps": {option.accumulation}'
+    elif keras and (option.frozen or is_by_keras):
+        parts = f', "gradient_accumulation_steps": {option.accumulation}' if is_by_keras else ""
         lines.append(
             f"optimizer = type(optimizer).from_config({{**optimizer.get_config(){parts}}})"
         )
-    if is_compiling:
+    if is_compiling and keras:
         lines.append(
             f"model.compile(optimizer, loss, jit_compile={is_xla})  # add metrics and others as "
             "before"
         )
-    if option.accumulation > 1 or "batch_size" in kinds:
+    elif "xla" in kinds:
+        lines.append(f"# make the step a tf.function(step, jit_compile={is_xla})")
+    if accumulates or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
-    imports = ["import keras"] if any("keras." in line for line in lines) else []
+    imports = [f"import {keras}"] if keras and any(f"{keras}." in one for one in lines) else []
     if "graph_optimizer" in kinds:
         imports.append("import tensorflow as tf")
     if option.segments:
@@ -331,6 +351,9 @@ def _freezing(frozen: Sequence[str], types: dict[str, str]) -> list[str]:
             "    layer = model",
             '    for name in path.split("/"):',
         ]
-        lines.append("        layer = next(one for one in layer._layers if one.name == name)")
-        lines.append("    layer.trainable = False")
+        lines += [
+            "        parts = layer._flatten_layers(include_self=False, recursive=False)",
+            "        layer = next(one for one in parts if one.name == name)",
+            "    layer.trainable = False",
+        ]
     return lines

@@ -50,7 +50,9 @@ class Prediction:
         assumptions: What the prediction assumes or why there is none, as sentences.
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.
         demand_bytes: Most bytes that are live at once, rounded up to 256 each, in the steps with
-            this peak: never more than it. BFC needs no less. None if unknown."""
+            this peak: never more than it. BFC needs no less. None if unknown.
+        elsewhere: A sentence on the failure that ended the run, if that was not in a training step
+            and training steps may fit; else None."""
 
     batch_size: int | None
     capacity_bytes: int | None
@@ -64,6 +66,7 @@ class Prediction:
     assumptions: tuple[str, ...] = ()
     ledger: tuple[LedgerRow, ...] = ()
     demand_bytes: int | None = None
+    elsewhere: str | None = None
 
     def __repr__(self) -> str:
         size = "unknown" if self.batch_size is None else f"{self.batch_size:,}"
@@ -175,6 +178,8 @@ def _lines(answer: WhatIf) -> list[str]:
         f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, capacity "
         f"{format_bytes(prediction.capacity_bytes)}"
     ]
+    first = prediction.assumptions[:1] if prediction.elsewhere else ()
+    lines += map(clean, first)
     if prediction.reproduced.of:
         lines.append(
             f"recorded: batch size {recorded}, median peak "
@@ -183,11 +188,13 @@ def _lines(answer: WhatIf) -> list[str]:
         )
     if prediction.peak_bytes is not None:
         lines.append(f"predicted peak: {Interval.of(prediction)}, method: {prediction.method}")
-        reason = "" if prediction.fits else f"; {why_not(prediction, answer.enough)}"
+        is_said = prediction.fits or prediction.elsewhere
+        reason = "" if is_said else f"; {why_not(prediction, answer.enough)}"
         lines.append(f"fits: {FITS[prediction.fits]}{reason}")
         largest = "none" if answer.largest_batch_size == 0 else _number(answer.largest_batch_size)
-        lines.append(f"largest batch size: {largest}")
-    return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
+        of_training = " of training" if prediction.elsewhere else ""
+        lines.append(f"largest batch size{of_training}: {largest}")
+    return lines + [f"  {clean(one)}" for one in prediction.assumptions[len(first) :]]
 
 
 def by_category(ledger: Sequence[LedgerRow]) -> collections.Counter[Category]:
@@ -229,6 +236,8 @@ def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
 
 
 def why_not(prediction: Prediction, enough: Enough | None) -> str:
+    if prediction.elsewhere is not None:
+        return prediction.elsewhere.rstrip(".")
     reason = (_needed if prediction.fits is False else _uncertain)(prediction)
     if enough is None:
         return reason

@@ -75,7 +75,7 @@ class Predictor(Recording):
         default_batch: int | None = None,
         ask: Ask | None = None,
     ) -> None:
-        refused = absent if all(one.first for one in steps) else evidence.growth
+        refused = absent if all(one.first for one in steps) else evidence.refused
         super().__init__(steps, layers, measured_bytes, refused, ask)
         self.evidence = evidence
         self.device, self.default_batch = device, default_batch
@@ -133,6 +133,8 @@ class Predictor(Recording):
         batch = wanted.batch_size
         self.ask(wanted)
         verdict = self.verdict(wanted)
+        if self.evidence.other_failure is not None:
+            verdict = self.evidence.of_run(verdict, wanted, self._evidence_for(wanted))
         unknown = Prediction(batch, wanted.capacity_bytes, reproduced=self.reproduced)
         if verdict.unknown is not None:
             texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted))
@@ -163,6 +165,7 @@ class Predictor(Recording):
             assumptions=texts,
             ledger=found.ledger,
             demand_bytes=found.demand_bytes,
+            elsewhere=verdict.elsewhere,
         )
 
     def verdict(self, conditions: Conditions) -> Verdict:
@@ -183,9 +186,8 @@ class Predictor(Recording):
         return shown if failed is None else shown._replace(fits=False, failed=failed)
 
     def fits(self, conditions: Conditions, alone: bool = False, quick: bool = False) -> bool:
-        """Whether a training is known to fit: by the run or by its simulation, see `verdict`. With
-        `alone` larger batch sizes do not count, and with `quick` as well one short training is
-        simulated, to find a start."""
+        """Whether a training is known to fit, see `verdict`. With `alone` larger batch sizes do not
+        count, and with `quick` as well one short training is simulated, to find a start."""
         wanted = self._filled(conditions)
         shown = self._evidence_for(wanted).verdict(wanted.batch_size, wanted.capacity_bytes).fits
         if shown is not None or self.reason_against(wanted) is not None:
@@ -208,8 +210,7 @@ class Predictor(Recording):
         return _once(self._known, ("fits", wanted), simulate)
 
     def _passes(self, wanted: Conditions, quick: bool = False) -> bool:
-        """Whether all simulations pass, and the whole range of the peak is within the capacity;
-        with `quick`, whether a short one passes."""
+        """Whether all simulations and the peak's range pass; with `quick`, one short simulation."""
         capacity = wanted.capacity_bytes or 0
         variants, count = (1, SIMULATED_STEPS) if quick else (LASTING_VARIANTS, LASTING_STEPS)
 
@@ -301,8 +302,7 @@ class Predictor(Recording):
         return dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity)
 
     def _evidence_for(self, conditions: Conditions) -> Evidence:
-        """What the run shows of conditions: nothing, if they change more than the batch size or the
-        capacity."""
+        """What the run shows of conditions: nothing if more than batch or capacity is changed."""
         same = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
         if same.precision == recorded_precision(self.layers):
             same = dataclasses.replace(same, precision=None)

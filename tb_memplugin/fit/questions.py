@@ -61,7 +61,8 @@ def answer_of(predictor: Predictor, conditions: Conditions) -> WhatIf:
     refuse_unmatched(conditions, predictor.layers)
     prediction = predictor.predict(conditions)
     enough = None
-    if prediction.fits is False and prediction.batch_size and prediction.peak_bytes:
+    is_training = prediction.fits is False and prediction.elsewhere is None
+    if is_training and prediction.batch_size and prediction.peak_bytes:
         asked = values_of(prediction, "batch_size", "capacity_bytes")
         enough = enough_capacity(predictor, dataclasses.replace(conditions, **asked))
     return WhatIf(

@@ -127,7 +127,9 @@ class Request:
         copy: Whether a tensor was to be copied to the device.
         eager, pipeline: Whether Python ran the op, not a function, and whether it is one of an
             input pipeline.
-        layer: The layer whose call failed; in Keras 3 its type."""
+        layer: The layer whose call failed; in Keras 3 its type.
+        library: The library that requested memory for itself, outside of the allocator; None if
+            TensorFlow requested it."""
 
     requested_bytes: int | None = None
     op: str | None = None
@@ -141,6 +143,7 @@ class Request:
     eager: bool = False
     pipeline: bool = False
     layer: str | None = None
+    library: str | None = None
 
 
 def read_message(message: str) -> Request | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from tb_memplugin.schema.fields import MAX_BYTES, MAX_LAYERS, Bounds, Most, Size, Step
+from tb_memplugin.schema.fields import MAX_BYTES, MAX_LAYERS, Bounds, Most, Name, Size, Step
 
 DTYPE_BYTES: Mapping[str, int] = {
     **dict.fromkeys(
@@ -139,7 +139,10 @@ class LayerTable:
         other_optimizer_bytes: Bytes of optimizer variables that belong to no layer (step counter,
             learning rate).
         other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not
-            weights."""
+            weights.
+        compiled_with: Package of the Keras whose `compile` the model has been given, ``keras`` or
+            ``tf_keras``; empty for a model that was not compiled, as in a loop of one's own; None
+            if that is unknown."""
 
     step: Step
     wall_time: float
@@ -148,6 +151,7 @@ class LayerTable:
     optimizer: str | None
     other_optimizer_bytes: Size
     other_state_bytes: Size
+    compiled_with: Name | None = None
 
 
 def recorded_precision(layers: Iterable[Layer]) -> str | None:

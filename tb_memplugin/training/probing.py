@@ -2,12 +2,13 @@
 `largest_batch_size` predicts from them and trains with the largest batch to verify that."""
 
 import contextlib
+import copy
 import dataclasses
 import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -88,6 +89,24 @@ class Examples:
         return tf.nest.pack_sequence_as(
             self._structure, [leaf[:size].copy() for leaf in self._leaves]
         )
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape of each array, the examples first."""
+        return [leaf.shape for leaf in self._leaves]
+
+    def resized(self, axes: Collection[tuple[int, int]], factor: float) -> "Examples | None":
+        """The same with other lengths along axes, given as pairs of array and axis: values repeat
+        or are left out. None if a length is no whole number then."""
+        other, leaves = copy.copy(self), list(self._leaves)
+        for number, axis in axes:
+            length = leaves[number].shape[axis]
+            wanted = max(1, round(length * factor))
+            if round(length * factor, 6) % 1:
+                return None
+            leaves[number] = np.take(leaves[number], np.arange(wanted) % length, axis)
+        other._leaves = leaves
+        return other
 
     def batches(self, size: int) -> Any:
         """An endless dataset of batches of a size; examples repeat if there are too few. One op

@@ -7,7 +7,7 @@ import inspect
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,11 +15,20 @@ import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs, plan_of_run
-from tb_memplugin.fit import Applied, Conditions, Predictor, code_of
-from tb_memplugin.recorder.failure import causes, raised_errors
+from tb_memplugin.fit import (
+    Applied,
+    Conditions,
+    Evidence,
+    Predictor,
+    beyond_batch,
+    code_of,
+    stretch,
+)
+from tb_memplugin.recorder.failure import causes, memory_request, raised_errors
 from tb_memplugin.schema import Oom, format_bytes
 from tb_memplugin.training.compiled_steps import CompiledSteps
 from tb_memplugin.training.probing import (
+    MOST_DIFFERENT,
     SIZES,
     BatchSizeAnswer,
     Examples,
@@ -29,6 +38,19 @@ from tb_memplugin.training.probing import (
 )
 
 _TRAINS = ("fit", "train_on_batch")
+_UNLIKE = (
+    "steps with the first examples of the data do not fail as the training did. The "
+    "failed batch was unlike them, for example with longer sequences or larger images, or memory "
+    "was in use that is free now. Call tb_memplugin.largest_batch_size(model, batch) with such a "
+    "batch."
+)
+
+
+_NO_ROOM = (
+    "memory ran out in steps with few examples, or as the model was copied to restore it after "
+    "them. Its weights and optimizer state leave too little memory: use an optimizer with fewer "
+    "slots, a smaller model, or a larger device."
+)
 
 
 class TimeIsUpError(Exception):
@@ -60,21 +82,24 @@ def print_what_fits(error: BaseException, log_dir: str, seconds: float = 120.0) 
         pass
     except Exception as reason:  # whatever the model, its data or its state after the failure raise
         kind = "" if isinstance(reason, RecordingError) else f"{type(reason).__name__}: "
-        _print(f"Not measured: {kind}{' '.join(str(reason).split())[:300]}")
+        text = f"{kind}{' '.join(str(reason).split())[:600]}"
+        _print(f"Not measured: {_NO_ROOM if memory_request(reason) else text}")
 
 
 def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> None:
     call, failed, why = _call_in(error), oom.batch_size, ""
     gc.collect()
     if call is None:
-        step = (
-            "the failed step is none of `fit` or `train_on_batch`, so its model and data are "
-            "unknown"
-        )
         raise RecordingError(
-            f"{step}. Compile the model and call tb_memplugin.largest_batch_size(model, data)."
+            "the failed step is none of `fit` or `train_on_batch`, so its model and data are "
+            "unknown. Compile the model and call tb_memplugin.largest_batch_size(model, data)."
         )
-    model, examples = call["self"], Examples(_data_of(call), max(SIZES))
+    beyond = beyond_batch(run, oom)
+    if beyond is not None:
+        raise RecordingError(beyond)
+    model, data = call["self"], _data_of(call)
+    examples = Examples(data, max(SIZES))
+    axes = _open_axes(model, data, examples)
     device = next(
         (one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device),
         None,
@@ -88,12 +113,9 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
             "it takes a model on one device, with a known capacity and failed batch size."
         )
     if model.jit_compile and not run.requests and not (oom.requests and oom.requests.planned):
-        step = (
-            "the compiled step's requests are unknown: most often, memory ran out as its batch "
-            "was made"
-        )
         raise RecordingError(
-            f"{step}. Call tb_memplugin.largest_batch_size(model, data) in a new process."
+            "the compiled step's requests are unknown: most often, memory ran out as its batch "
+            "was made. Call tb_memplugin.largest_batch_size(model, data) in a new process."
         )
     if model.jit_compile:
         run = dataclasses.replace(
@@ -101,10 +123,14 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         )
         why = "a compiled step that failed may have freed the variables that it was changing"
     else:
-        run, _ = recorded_steps(model, small := examples.batch(max(SIZES)), failed)
-        # most often, operations in very unlike orders
-        if Predictor.of(run, device.name).reason_against(Conditions()):
-            run, _ = recorded_steps(model, small, failed)
+        run, examples = _recorded(model, examples, axes, oom)
+    limit = device.capacity_bytes
+    # not by the failure itself
+    predictor = Predictor.of(run, device.name, run.ask).bounded_by(Evidence())
+    if predictor.predict(Conditions(failed, limit)).fits:
+        raise RecordingError(_UNLIKE)
+    if axes:
+        _print(f"Measured with inputs of {_written(examples, axes)}: larger ones need more.")
     unverified: list[BatchSizeAnswer] = []
 
     def told(answer: BatchSizeAnswer) -> None:
@@ -112,7 +138,6 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         if time.perf_counter() >= until:
             raise TimeIsUpError
 
-    limit = device.capacity_bytes
     try:
         answer = largest_of(run, model, examples, device, limit, failed, why, told)
     except (TimeIsUpError, KeyboardInterrupt):
@@ -132,12 +157,60 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
     _print(f"\nPlan for batch size {failed:,}: {text}", *code.splitlines())
 
 
+def _recorded(
+    model: Any, examples: Examples, axes: Sequence[tuple[int, int]], oom: Oom
+) -> tuple[RecordedRun, Examples]:
+    """A run of steps with few examples that are as large as those of the failed step, and these.
+
+    Their lengths follow from the request that failed, and steps with these must request it, too: a
+    tensor is in proportion to a length, or to its square."""
+
+    def recorded(of: Examples) -> tuple[RecordedRun, float | None]:
+        for _ in range(2):
+            run, _ = recorded_steps(model, of.batch(max(SIZES)), oom.batch_size)
+            # most often, operations in very unlike orders
+            if not Predictor.of(run, oom.device).reason_against(Conditions()):
+                break
+        steps = [one for one in run.requests if one.device == oom.device]
+        return run, stretch(steps, oom, {one.batch_size for one in steps})
+
+    run, factor = recorded(examples)
+    if not axes or factor is None or abs(factor - 1) <= MOST_DIFFERENT:
+        return run, examples
+    before, each = _written(examples, axes), len({axis for _, axis in axes})
+    for power in (2 * each, each):  # the smaller ones first: the others may not fit
+        resized = examples.resized(axes, factor ** (1 / power))
+        if resized is None:
+            continue
+        run, rest = recorded(resized)
+        if abs((rest or 0) - 1) <= MOST_DIFFERENT:
+            after = _written(resized, axes)
+            _print(f"The failed batch was unlike the first one: {after} instead of {before}.")
+            return run, resized
+    raise RecordingError(_UNLIKE)
+
+
+def _open_axes(model: Any, data: Any, examples: Examples) -> list[tuple[int, int]]:
+    """Array and axis of each dimension that may differ from batch to batch, beside the batch."""
+    specs = getattr(data, "element_spec", None) or getattr(model, "inputs", ())
+    arrays = zip(tf.nest.flatten(specs), examples.shapes, strict=False)
+    return [
+        (number, axis)
+        for number, (spec, shape) in enumerate(arrays)
+        if tf.TensorShape(spec.shape).rank == len(shape)
+        for axis in range(1, len(shape))
+        if spec.shape[axis] is None
+    ]
+
+
+def _written(examples: Examples, axes: Sequence[tuple[int, int]]) -> str:
+    """The shape of the first array with an open axis."""
+    return f"(batch, {', '.join(map(str, examples.shapes[axes[0][0]][1:]))})"
+
+
 def _print_size(answer: BatchSizeAnswer) -> None:
-    size = answer.batch_size
-    lines = [str(answer)]
-    if size:
-        lines += ["", code_of(Applied("batch_size", batch_size=size), "", ())]
-    _print(*lines)
+    applied = Applied("batch_size", batch_size=answer.batch_size)
+    _print(str(answer), *(["", code_of(applied, "", ())] if answer.batch_size else ()))
 
 
 def _print(first: str, *lines: str) -> None:

@@ -167,6 +167,41 @@ def test_where_the_program_goes_on_nothing_is_measured(tmp_path: pathlib.Path) -
     assert "Looking for" not in done.stderr
 
 
+LONG = """
+import sys
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+
+
+def clips():
+    for number in range(8):
+        length = 1600 if number == 6 else 20 + 3 * number
+        yield np.ones((16, length, 32), "float32"), np.ones((16, 1), "float32")
+
+
+specs = tf.TensorSpec((16, None, 32)), tf.TensorSpec((16, 1))
+data = tf.data.Dataset.from_generator(clips, output_signature=specs)
+hidden = [keras.layers.Dense(256, "relu") for _ in range(3)]
+pooled = keras.layers.GlobalAveragePooling1D()
+model = keras.Sequential([keras.Input((None, 32)), *hidden, pooled, keras.layers.Dense(1)])
+model.compile("adam", "mse")
+callback = tb_memplugin.MemoryCallback(sys.argv[1], at_failure=tb_memplugin.print_what_fits)
+model.fit(data, verbose=0, callbacks=[callback])
+"""
+
+
+@pytest.mark.long
+def test_what_fits_is_measured_with_the_lengths_of_the_failed_batch(tmp_path: pathlib.Path) -> None:
+    # GIVEN a training that fails at a batch of longer sequences: of 16 x 1,600 x 256 floats
+    environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": "80"})
+    done = run_python(["-c", LONG, str(tmp_path)], environment=environment, timeout=280)
+    assert done.returncode == 1
+    assert "The failed batch was unlike the first one: (batch, 1600, 32) instead of " in done.stderr
+    # THEN the size that is verified has these lengths: their activations alone need 4.7 MiB each
+    size = int(re.findall(r"largest batch size: (\d+)", done.stderr)[0])
+    assert "Verified: two steps ran" in done.stderr and 6 <= size <= 12
+    assert "Plan for batch size 16: no change" not in done.stderr
+
+
 CAUGHT = """
 import functools, os
 import keras, numpy as np, tensorflow as tf, tb_memplugin

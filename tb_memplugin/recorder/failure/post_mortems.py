@@ -157,7 +157,7 @@ class OomWatch:
             )
         if request.trials:
             notes.append("No algorithm for the operation got the memory that it asked for.")
-        elif requested is None and in_step:
+        elif requested is None and in_step and request.library is None:
             requested = output_bytes(request.op, batch)
         layer, line = _layer_and_line(raised, facts, paths, in_step)
         inside, tensors, _ = NO_MODULE if owned is None else owned.inside
@@ -174,6 +174,7 @@ class OomWatch:
             line=line,
             uncertain_bytes=0 if inside else uncertain,
             compiled=request.compiled,
+            library=request.library,
             request_ledger=inside,
             request_tensors=tensors,
             largest_tensors=() if owned is None else owned.largest_tensors,

@@ -26,15 +26,33 @@ _NO_ALGORITHM, _NO_SCRATCH = "No algorithm worked!", "RESOURCE_EXHAUSTED"
 """TensorFlow's message, in a NotFoundError, if no algorithm of a convolution got its scratch
 space."""
 _AUTOTUNING = re.compile(
-    r'Autotuning failed for HLO: (?:.*?op_name="(?P<op>[^"]+)")?.*No valid config found', re.DOTALL
+    r'Autotuning failed for HLO: (?:.*?op_name="(?P<op>[^"]+)")?.*'
+    r"(?:No valid config found|RESOURCE_EXHAUSTED)",
+    re.DOTALL,
 )
 """XLA's message, in an InternalError, if no algorithm of an op could run while a module was
 compiled for a GPU."""
+_OF_LIBRARY = re.compile(
+    r"\b(?:CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_ALLOC_FAILED)\b"
+)
+"""Statuses of cuBLAS and cuDNN, in errors of several kinds, without memory of their own."""
+_BYTES = re.compile(
+    r"[Ff]ailed to allocate (?:request for \S+ \()?(?P<bytes>\d{1,18}) ?(?:bytes|B)\b"
+)
+"""XLA's message, in an InternalError, if a running module found no memory for a buffer or a
+constant."""
 _COPY_FAILED = "Dst tensor is not initialized"
 """TensorFlow's message, in an InternalError, if a copy from the host to a GPU found no memory."""
 _PROTO_FAILED = "Cannot parse tensor from proto"
 """TensorFlow's message, in an InvalidArgumentError, if a kernel that holds a constant found no
 memory for it."""
+_ABOUT_MEMORY = (
+    _NO_ALGORITHM,
+    _COPY_FAILED,
+    "Autotuning failed",
+    "ailed to allocate",
+    *("CUBLAS_STATUS_", "CUDNN_STATUS_"),
+)
 # longest time from TensorFlow's last dump of a failed allocation to the exception
 _RAISED_SECONDS = 2.0
 
@@ -49,23 +67,31 @@ def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Requ
         return None
     message = str(error)
     exhausted = isinstance(error, tf.errors.ResourceExhaustedError)
-    if not exhausted and not dumps and _NO_ALGORITHM not in message and _COPY_FAILED not in message:
+    if not exhausted and not dumps and not any(text in message for text in _ABOUT_MEMORY):
         return None  # soon: TensorFlow makes an error for each op that it traces
     request = read_message(message)
     if exhausted and request is not None:
         return request
     op = None if request is None else request.op
+    library, size = _OF_LIBRARY.search(message), _BYTES.search(message)
+    if library is not None:
+        return Request(op=op, library="cuDNN" if library[0].startswith("CUDNN") else "cuBLAS")
+    if size is not None:
+        return Request(int(size["bytes"]), op, compiled=True)
     if _NO_ALGORITHM in message and _NO_SCRATCH in message:
         return Request(op=op, trials=True)  # of a size for each algorithm
     if _COPY_FAILED in message:
         return Request()
+    tuned = _AUTOTUNING.search(message)
+    if tuned is not None and (dumps or _NO_SCRATCH in message):
+        return Request(op=tuned["op"], trials=True)
     if not dumps:
         return None
-    tuned = _AUTOTUNING.search(message)
-    if tuned is not None:
-        return Request(op=tuned["op"], trials=True)
     just_now = time.time() - dumps[-1].wall_time < _RAISED_SECONDS
-    if just_now and (_PROTO_FAILED in message or any(one is dumps[-1] for one in given_up(dumps))):
+    gave_up = any(one is dumps[-1] for one in given_up(dumps))
+    # TensorFlow writes a large constant into the message, which may take longer than that
+    is_constant = _PROTO_FAILED in message
+    if (just_now and gave_up) or (is_constant and (just_now or gave_up)):
         return read_proto_message(message)
     return None
 

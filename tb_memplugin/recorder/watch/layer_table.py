@@ -83,7 +83,15 @@ def build_layer_table(
         other_state_bytes=sum(
             variable_bytes(one) for key, one in others.items() if key not in owner_of
         ),
+        compiled_with=asked(model, _compiled_with),
     )
+
+
+def _compiled_with(model: Any) -> str | None:
+    if getattr(model, "optimizer", None) is None:
+        return ""
+    packages = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
+    return next((one for one in packages if one in ("keras", "tf_keras")), None)
 
 
 def with_output_bytes(

@@ -108,6 +108,18 @@ def test_bytes_without_a_chunk_are_unattributed_and_a_failure_without_chunks_kee
     assert oom.not_available == ("The chunks are unknown: …",)
 
 
+def test_a_library_that_found_no_memory_fails_outside_of_the_pool() -> None:
+    event = dataclasses.replace(DEATH, requested_bytes=None, shape=None, library="cuBLAS")
+    oom = post_mortem(event, MAP)
+    # THEN nothing is said of a request, and the pool is no reason but what it holds
+    assert oom.verdict is None and oom.requested_bytes is None
+    assert oom.reason.startswith(
+        "cuBLAS found no memory for itself outside of TensorFlow's pool, which holds 16.0 MiB. "
+        "Leave it some: tf.config.experimental.set_memory_growth"
+    )
+    assert not [note for note in oom.not_available if "size of the request" in note]
+
+
 def test_compiled_modules_request_has_a_note() -> None:
     oom = post_mortem(dataclasses.replace(DEATH, compiled=True), MAP, batch_size=16)
     assert oom.verdict == "capacity" and oom.batch_size == 16

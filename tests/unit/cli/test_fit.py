@@ -1,16 +1,19 @@
 """Answers of `tb_memplugin.what_if` and of `tb-memplugin what-if` where no batch size passes, or
 none is known to."""
 
+import dataclasses
 import json
 import pathlib
+from typing import Any
 
 import pytest
 import requests_cases
+from reading_cases import MIB, make_oom
 
 import tb_memplugin
 from tb_memplugin.analysis import device_facts
 from tb_memplugin.cli import main
-from tb_memplugin.schema import Run
+from tb_memplugin.schema import OomStatus, Run
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +129,83 @@ def test_what_is_no_condition_of_the_run_is_refused(
 ) -> None:
     assert main([command, str(logdir), *options]) == 2
     assert sentence in capsys.readouterr().err
+
+
+ELSEWHERE: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"phase": "validation", "batch_size": 512},
+        "at step 19 (validation), within 256 MiB: 8.0 MiB requested.",
+        "Choose a smaller batch than 512: validation_batch_size of fit, batch_size of evaluate, or "
+        "the data set's own. One of 4, as in training, needs less than a training step.",
+    ),
+    (
+        {"phase": "predict", "batch_size": 2},
+        "at step 19 (predict), within 256 MiB: 8.0 MiB requested.",
+        "Choose a smaller batch than 2: batch_size of predict, or the data set's own.",
+    ),
+    (
+        {"phase": None, "during": "between_steps"},
+        "between steps, after step 19, within 256 MiB: 8.0 MiB requested.",
+        "Only its training steps are predicted.",
+    ),
+]
+
+
+@pytest.mark.parametrize("status", ["failed", "failing"])
+@pytest.mark.parametrize(("about", "place", "remedy"), ELSEWHERE)
+def test_a_run_that_failed_outside_of_training_does_not_fit(
+    about: dict[str, Any],
+    place: str,
+    remedy: str,
+    status: OomStatus,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # GIVEN a run whose training steps fit and that ended as memory ran out elsewhere
+    oom = dataclasses.replace(make_oom(19), capacity_bytes=256 * MIB, status=status, **about)
+    requests_cases.write_run(tmp_path / "exp", oom=oom)
+    run, what = tb_memplugin.load(tmp_path)["exp"], "ran out of memory"
+    if status == "failing":
+        what = "waited for memory as the process ended"
+    # THEN at its capacity the run does not fit, and the failure and what helps come first
+    for command in (["what-if"], ["what-if", "--capacity", "256MiB"], ["plan", "--budget", "100%"]):
+        assert main([command[0], str(tmp_path), *command[1:]]) == 1
+        said = capsys.readouterr().out.splitlines()[2].strip()
+        assert said.startswith(f"The run {what} {place} Only its training steps are predicted.")
+        assert said.endswith(remedy)
+    answer = tb_memplugin.what_if(run)
+    assert answer.fits is False and answer.peak_bytes and answer.enough is None
+    assert answer.sentence == f"Does not fit: {said.rstrip('.')}"
+    # AND at another capacity, or with other conditions, nothing is known of the whole run
+    for other in ({"capacity": "1GiB"}, {"optimizer": "sgd"}, {"batch_size": 2}):
+        assert tb_memplugin.what_if(run, **other).fits is None
+    assert tb_memplugin.plan(run, budget="1GiB").fits is None
+    assert tb_memplugin.what_if(run, capacity="2MiB").fits is False
+
+
+def test_a_process_that_ended_as_a_step_waited_for_memory_does_not_fit(
+    tmp_path: pathlib.Path,
+) -> None:
+    oom = dataclasses.replace(
+        make_oom(19), status="failing", capacity_bytes=256 * MIB, batch_size=4, requested_bytes=None
+    )
+    requests_cases.write_run(tmp_path / "exp", oom=oom)
+    run = tb_memplugin.load(tmp_path)["exp"]
+    answer = tb_memplugin.what_if(run)
+    assert answer.fits is False and answer.prediction.elsewhere is None
+    assert answer.prediction.assumptions[0] == (
+        "Recorded: batch size 4 waited for memory as the process ended in step 19, with 256 MiB."
+    )
+    assert not tb_memplugin.plan(run, budget="100%").options[0].fits
+
+
+def test_a_failure_after_which_training_went_on_decides_nothing(tmp_path: pathlib.Path) -> None:
+    oom = dataclasses.replace(
+        make_oom(10),
+        status="survived",
+        phase="validation",
+        batch_size=512,
+        capacity_bytes=256 * MIB,
+    )
+    requests_cases.write_run(tmp_path / "exp", oom=oom)
+    assert tb_memplugin.what_if(tb_memplugin.load(tmp_path)["exp"]).fits is True

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import pytest
 from reading_cases import write_small_run
 
+import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.cli.run import NOTHING, ending
 from tb_memplugin.recorder.automatic import AutomaticRecording
+from tb_memplugin.schema import PHASES
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -191,6 +193,17 @@ def test_runs_are_summed_up_with_the_commands_that_show_more(tmp_path: pathlib.P
 
 def test_without_runs_it_says_why(tmp_path: pathlib.Path) -> None:
     assert ending(str(tmp_path), "runs", [], []) == f"\n{NOTHING}"
+
+
+def test_the_printed_lines_record_a_loop_that_only_calls_a_model(tmp_path: pathlib.Path) -> None:
+    made, step, closed = re.findall(r"`([^`]*recorder[^`]*)`", NOTHING)
+    loop = f"{made}\nfor n in range(3):\n    {step}\n        call()\n{closed}\n"
+    called: list[int] = []
+    names = {"tb_memplugin": tb_memplugin, "call": lambda: called.append(1)}
+    exec(loop.replace("runs/exp1", str(tmp_path / "exp1")), names)
+    assert called == [1, 1, 1]
+    run = tb_memplugin.load(tmp_path)["exp1"]
+    assert run.samples.phase.tolist() == [PHASES.index("predict")] * 3
     assert ending(str(tmp_path), "runs", [], ["A note."]) == "\nA note."
 
 

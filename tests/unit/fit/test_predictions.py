@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, make_oom
+from reading_cases import DEVICE, MIB, make_map, make_oom
 from requests_cases import (
     BATCH,
     CAPACITY,
@@ -42,6 +42,7 @@ from tb_memplugin.fit import (
     Reproduced,
     SizedStep,
     advice,
+    beyond_batch,
     demand_of,
     enough_capacity,
     peak_in_one_piece,
@@ -49,6 +50,7 @@ from tb_memplugin.fit import (
     reproduce,
     simulated_fixes,
     sizes_for,
+    stretch,
     with_advice,
 )
 from tb_memplugin.fit.search import largest
@@ -681,7 +683,7 @@ def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothi
         and leaking.verdict(16, 200).fits is None
     )
     # AND of a run that only grows so far nothing is
-    assert Evidence({16: ran(100)}, growth="Unknown: memory grows.").verdict(16, 100).fits is None
+    assert Evidence({16: ran(100)}, refused="Unknown: memory grows.").verdict(16, 100).fits is None
     # GIVEN a batch of 32 that failed on a card with 16 bytes, and ran with 40
     moved = Evidence({8: ran(16), 32: ran(40)}, (Failure(32, 16, 5),))
     assert [moved.verdict(32, capacity).fits for capacity in (16, 17, 39, 40)] == [
@@ -708,7 +710,7 @@ def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothi
 
 def test_a_growing_run_is_told_to_fix_the_leak_first() -> None:
     growth = "Unknown: memory grows by 2.0 MiB in each step. Fix the leak first."
-    of = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}, growth=growth))
+    of = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}, refused=growth))
     for conditions in (
         Conditions(),
         Conditions(batch_size=2 * BATCH),
@@ -900,7 +902,11 @@ MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, da
     [
         ({"wall_time": OOM.wall_time - 100}, f"no whole step was traced before. {MEASURE}"),
         ({"phase": None}, "memory ran out outside of steps, and only steps are simulated."),
-        ({"phase": "validation"}, "no whole step was traced before."),
+        (
+            {"phase": "validation"},
+            "no whole step was traced before. Choose a smaller batch than 48: "
+            "validation_batch_size of fit, batch_size of evaluate, or the data set's own.",
+        ),
         ({"batch_size": None}, "the batch size of the failed step is unknown."),
         ({"capacity_bytes": None}, "the allocator's capacity is unknown."),
     ],
@@ -932,6 +938,73 @@ def test_requests_until_the_failure_only_bound_the_batch_size(run: Run) -> None:
     assert (
         f"only batch sizes up to {possible} may fit" if possible else "even with a batch size of 1"
     ) in note
+
+
+def test_a_bound_that_excludes_little_is_not_said(run: Run) -> None:
+    # GIVEN requests until the failure that a batch smaller by one example would fit, or any
+    until = run.requests[-1]
+    needed = peak_in_one_piece(SizedStep(until, sizes_for(until, BATCH).low))
+    for capacity in (needed - 1, needed + MIB):
+        failed = dataclasses.replace(OOM, requests=until, batch_size=BATCH, capacity_bytes=capacity)
+        note = advice(dataclasses.replace(run, requests=()), failed).note
+        assert note == (
+            "No fix could be simulated: the first step ran out of memory, so the rest of it is "
+            f"unknown. {MEASURE}"
+        )
+
+
+def test_what_no_smaller_batch_mends_is_said_with_what_does(run: Run) -> None:
+    # GIVEN the request of an update: 30 MiB as a weight of its layer, with 8 MiB free
+    size, table = 30 * MIB - 100, run.layer_tables[-1]
+    chunks = make_map(18, capacity=43 * MIB)
+    chunks.bytes[0], chunks.requested_bytes[0] = 30 * MIB, size
+    chunks = dataclasses.replace(chunks, in_use_bytes=35 * MIB, pool_bytes=43 * MIB)
+    about = {"requested_bytes": size, "shape": "[999,7] float", "layer": "model/backbone"}
+    failed = dataclasses.replace(OOM, map=chunks, capacity_bytes=43 * MIB, **about)
+    layers = (dataclasses.replace(table.layers[0], path=failed.layer, type="Embedding"),)
+    adam = dataclasses.replace(table, layers=layers, optimizer="Adam")
+    model = dataclasses.replace(run, requests=(), layer_tables=(adam,))
+    # THEN batches have 5 of the 22 MiB that are missing, and these are not enough
+    said = beyond_batch(model, failed)
+    assert said == (
+        "The request has the size of a weight of layer model/backbone, whatever the batch size: a "
+        "smaller batch frees at most 5.0 MiB of the 22.0 MiB that are missing. What helps: SGD "
+        "without momentum, which has no slots (Adam makes slots, gradients and temporaries of all "
+        "rows); weights in bfloat16; a smaller layer."
+    )
+    assert advice(model, failed).note == (
+        f"No fix could be simulated: no whole step was traced before. {said}"
+    )
+    # BUT with more of them, for a tensor of the batch, or of another layer, that is not known
+    more = dataclasses.replace(chunks, bytes=chunks.bytes + np.asarray([0, 0, 0, 18 * MIB, 0]))
+    for other in ({"map": more}, {"batch_size": 999}, {"layer": "model/head"}, {"map": None}):
+        assert beyond_batch(model, dataclasses.replace(failed, **other)) is None
+
+
+def test_a_failed_batch_of_other_shapes_refutes_what_recorded_steps_show(run: Run) -> None:
+    # GIVEN a tensor that was three times as large in the failed step as in those with its batch
+    step = next(one for one in run.requests if not one.first)
+    row = next(row for row in np.flatnonzero((step.op >= 0) & (step.birth >= 0)).tolist())
+    op, size = step.ops[int(step.op[row])], int(step.requested[row])
+    about = {"op": op, "requested_bytes": 3 * size, "shape": "[24,3] float", "batch_size": BATCH}
+    failed = dataclasses.replace(OOM, **about)
+    model = dataclasses.replace(run, ooms=(failed,))
+    most = max(
+        int(one.requested[[op >= 0 and one.ops[op] == about["op"] for op in one.op.tolist()]].max())
+        for one in run.requests
+        if not one.first and one.batch_size == BATCH
+    )
+    assert stretch(run.requests, failed) == 3 * size / most
+    assert stretch(run.requests, dataclasses.replace(failed, batch_size=BATCH + 1)) is None
+    # THEN no batch size is known to fit, and no fix
+    why = f"in step 18, a tensor of layer {failed.layer} had the shape [24,3] float and was larger"
+    answer = tb_memplugin.what_if(model, batch_size=2)
+    assert answer.fits is None and answer.largest_batch_size is None
+    assert why in answer.prediction.assumptions[0]
+    assert why in (advice(model, failed).note or "") and advice(model, failed).fixes == ()
+    # BUT where it was as large, they are
+    same = dataclasses.replace(failed, requested_bytes=most)
+    assert tb_memplugin.what_if(dataclasses.replace(run, ooms=(same,)), batch_size=2).peak_bytes
 
 
 def test_no_batch_size_fits_where_weights_and_slots_to_come_do_not(run: Run) -> None:

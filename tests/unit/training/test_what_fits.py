@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 keras = pytest.importorskip("keras")
+tf = pytest.importorskip("tensorflow")
 
 from tb_memplugin.errors import RecordingError  # noqa: E402
 from tb_memplugin.fit import Asked  # noqa: E402
 from tb_memplugin.training import compiled_steps, print_what_fits, what_fits  # noqa: E402
 from tb_memplugin.training.compiled_steps import CompiledSteps  # noqa: E402
-from tb_memplugin.training.probing import BatchSizeAnswer  # noqa: E402
+from tb_memplugin.training.probing import BatchSizeAnswer, Examples  # noqa: E402
 
 OOM = types.SimpleNamespace(failed=True, phase="train", during="step")
 
@@ -66,11 +67,19 @@ def test_no_trial_begins_when_the_time_is_up_and_what_is_predicted_is_printed(
 
     monkeypatch.setattr(what_fits, "_call_in", lambda error: {"self": model, "x": np.ones((9, 2))})
     monkeypatch.setattr(what_fits, "checked_devices", lambda *_: [device])
-    monkeypatch.setattr(what_fits, "recorded_steps", lambda *_: (None, 9))
-    known = types.SimpleNamespace(reason_against=lambda conditions: None)
+    monkeypatch.setattr(
+        what_fits, "recorded_steps", lambda *_: (types.SimpleNamespace(requests=(), ask=None), 9)
+    )
+    known: Any = types.SimpleNamespace(
+        bounded_by=lambda evidence: known,
+        reason_against=lambda conditions: None,
+        predict=lambda conditions: types.SimpleNamespace(fits=None),
+    )
     monkeypatch.setattr(what_fits, "Predictor", types.SimpleNamespace(of=lambda *_: known))
     monkeypatch.setattr(what_fits, "largest_of", verifying)
-    oom = types.SimpleNamespace(**vars(OOM), device="GPU:0", batch_size=96, requests=None)
+    unknown = dict.fromkeys(("requests", "op", "requested_bytes", "shape"))
+    oom = types.SimpleNamespace(**vars(OOM), device="GPU:0", batch_size=96, **unknown)
+    monkeypatch.setattr(what_fits, "beyond_batch", lambda *_: None)
     said = printed(what_fits._measure, capsys, monkeypatch, oom, seconds=0)
     assert said.startswith(
         "largest batch size: 38\n  Not verified: no time.\n\n    batch_size = 38"
@@ -152,3 +161,56 @@ def test_a_loop_of_ones_own_is_told_what_to_call(capsys: pytest.CaptureFixture[s
         said.endswith("call tb_memplugin.largest_batch_size(model, data).\n")
         and said.count("\n") == 1
     )
+
+
+class Data(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return np.ones((8, 40, 3), "float32"), np.ones((8, 1), "float32")
+
+
+@pytest.mark.parametrize(("power", "factor"), [(1, 35.0), (2, 306.25), (3, 40.0)])
+def test_the_lengths_of_the_failed_batch_follow_from_its_request(
+    power: int, factor: float, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN steps with sequences of 40, and a request that was so many times as large
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(1)])
+    examples = Examples(what_fits._data_of({"x": Data()}), 8)
+    axes = what_fits._open_axes(model, Data(), examples)
+    assert axes == [(0, 1)] and examples.shapes == [(8, 40, 3), (8, 1)]
+
+    def recorded(model: Any, batch: Any, size: int) -> Any:
+        step = types.SimpleNamespace(device="GPU:0", batch_size=4, length=batch[0].shape[1])
+        return types.SimpleNamespace(requests=[step]), size
+
+    monkeypatch.setattr(what_fits, "recorded_steps", recorded)
+    monkeypatch.setattr(
+        what_fits, "stretch", lambda steps, *_: factor / (steps[0].length / 40) ** power
+    )
+    usable = types.SimpleNamespace(reason_against=lambda conditions: None)
+    monkeypatch.setattr(what_fits, "Predictor", types.SimpleNamespace(of=lambda *_: usable))
+    oom: Any = types.SimpleNamespace(device="GPU:0", batch_size=16)
+    # THEN lengths that steps confirm are those of the failed batch, and others are unknown
+    if power == 3:
+        with pytest.raises(RecordingError, match="The failed batch was unlike them"):
+            what_fits._recorded(model, examples, axes, oom)
+        return
+    run, resized = what_fits._recorded(model, examples, axes, oom)
+    length = 1400 if power == 1 else 700
+    assert resized.shapes == [(8, length, 3), (8, 1)] and run.requests[0].length == length
+    assert capsys.readouterr().err == (
+        f"The failed batch was unlike the first one: (batch, {length}, 3) instead of "
+        "(batch, 40, 3).\n"
+    )
+
+
+def test_open_axes_of_a_data_set_are_those_of_its_specification() -> None:
+    shapes = ((2, None, 3), (2, 1), (None, None))
+    specs = tuple(tf.TensorSpec(shape) for shape in shapes)
+    data = tf.data.Dataset.from_generator(
+        lambda: iter([(np.ones((2, 5, 3)), np.ones((2, 1)), np.ones((2, 5)))]),
+        output_signature=specs,
+    )
+    assert what_fits._open_axes(None, data, Examples(data, 8)) == [(0, 1), (2, 1)]

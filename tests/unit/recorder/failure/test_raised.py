@@ -47,6 +47,7 @@ EXHAUSTED, ABSENT, INTERNAL = (
     tf.errors.InternalError,
 )
 INVALID = tf.errors.InvalidArgumentError
+CUBLAS = Request(library="cuBLAS")
 ERROR = INTERNAL(None, None, "")
 # 16 * 64 numbers of 4 bytes
 REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc")
@@ -69,6 +70,28 @@ REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc
         (ABSENT, "RESOURCE_EXHAUSTED: a file", None),
         (INTERNAL, "Dst tensor is not initialized.", Request()),
         (INTERNAL, "cuDNN launch failure", None),
+        (
+            INTERNAL,
+            "Failed to allocate 67108864 bytes for new constant [[{{node cluster_1/xla_run}}]]",
+            Request(67108864, "cluster_1/xla_run", compiled=True),
+        ),
+        (
+            INTERNAL,
+            "Failed to allocate request for 8.00MiB (8388608B) on device ordinal 0",
+            Request(8388608, compiled=True),
+        ),
+        (
+            INTERNAL,
+            "Autotuning failed for HLO: %gemm = f32[8]: RESOURCE_EXHAUSTED: Out of memory while "
+            "trying to allocate 8388608 bytes",
+            Request(trials=True),
+        ),
+        (INTERNAL, "Autotuning failed for HLO: %gemm = f32[8]: UNIMPLEMENTED", None),
+        (INTERNAL, "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", CUBLAS),
+        (ABSENT, "CUBLAS_STATUS_ALLOC_FAILED", CUBLAS),
+        (INTERNAL, "in 'status': CUDNN_STATUS_ALLOC_FAILED", Request(library="cuDNN")),
+        (INTERNAL, "CUDNN_STATUS_NOT_SUPPORTED", None),
+        (INTERNAL, "Failed to allocate a port", None),
     ],
 )
 def test_a_request_is_read_from_errors_about_memory_only(
@@ -143,6 +166,10 @@ def test_a_constant_that_found_no_memory_has_the_size_of_its_proto(
     assert memory_request(error, [dump(0.0)]) == request_
     # Without a failed allocation the proto is at fault.
     assert memory_request(error) is None and memory_request(error, [dump(5.0)]) is None
+    # Writing 64 MiB into the message takes TensorFlow some seconds after it gave up.
+    gave_up = [dump(ago) for ago in (15.001, 15.0, 5.001, 5.0)]
+    assert memory_request(error, gave_up) == request_
+    assert memory_request(error, gave_up[:2]) is None
 
 
 def test_any_error_right_after_tensorflow_gave_up_an_allocation_is_out_of_memory() -> None:

@@ -518,3 +518,13 @@ def test_the_weights_of_a_model_that_waits_for_the_collector_have_its_name() -> 
         assert former_variables.facts(handles, lambda handle: ("known", None)) == []
     finally:
         gc.enable()
+
+
+def test_the_keras_that_compiled_a_model_is_known_and_a_loop_has_none() -> None:
+    keras_2 = pytest.importorskip("tf_keras")
+    for package, api in (("keras", keras), ("tf_keras", keras_2)):
+        model = api.Sequential([api.Input((2,)), api.layers.Dense(1)])
+        assert build_layer_table(model, None, step=0, previous=None).compiled_with == ""
+        model.compile("sgd", "mse")
+        assert build_layer_table(model, None, step=0, previous=None).compiled_with == package
+    assert build_layer_table(Mlp(), None, step=0, previous=None).compiled_with == ""
