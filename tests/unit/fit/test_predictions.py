@@ -294,6 +294,15 @@ def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
     assert before.low_bytes > 0.81 * real_peak(32) >= after.low_bytes
 
 
+def test_a_peak_that_the_order_of_operations_decides_is_an_estimate() -> None:
+    peak = real_peak(BATCH)
+    for share, method in ((0.99, "replay"), (0.8, "estimate")):
+        evidence = Evidence({BATCH: Ran(Interval(round(share * peak), peak, peak), CAPACITY)})
+        prediction = predictor().bounded_by(evidence).predict(Conditions(batch_size=32))
+        assert prediction.method == method
+        assert (method == "estimate") is ("order of operations" in str(prediction.assumptions))
+
+
 @pytest.mark.parametrize("share", [0.92, 1.08])
 def test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak(
     share: float,
