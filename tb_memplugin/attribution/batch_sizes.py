@@ -7,6 +7,7 @@ edges and graphs of a union of graphs, are no batch of one size."""
 import dataclasses
 
 from tb_memplugin.attribution.execution import GraphExecution
+from tb_memplugin.attribution.names import buffers_of
 from tb_memplugin.attribution.window import Window
 from tb_memplugin.schema import BatchFacts, OpFact, matches
 
@@ -32,6 +33,11 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
         if len(sizes) > 1 and maker.pass_name == "forward" and maker.layer is not None:
             holds.add(any(size % (batch.size or 1) == 0 for size in sizes[:-1]))
             of_layers.update(sizes[:1] if _is_open(fact, sizes) else ())
+    for buffer in buffers_of(*window.trace.modules):  # of compiled steps
+        sizes = None if buffer.shape is None or not buffer.named else buffer.shape.shape
+        shape = _shape_of_rows(window.names.fact(buffer.ops[0])) if sizes and buffer.ops else None
+        if sizes and shape and matches(shape, sizes):
+            (opened if shape[0] < 0 else fixed).add(sizes[0])
     size = batch.size if batch.size is None or True in holds or not holds else None
     if not opened | fixed <= {size}:
         size = min(opened) if len(opened) == 1 and not fixed else None

@@ -12,6 +12,7 @@ from tb_memplugin.fit.conditions import PEAK, RECORDED, TOO_LITTLE, Conditions
 from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, besides_memory, code_of
 from tb_memplugin.fit.prediction import Prediction, by_category
 from tb_memplugin.fit.predictor import Predictor
+from tb_memplugin.fit.recording import NO_BATCH_SIZE
 from tb_memplugin.fit.search import bisected, largest
 from tb_memplugin.fit.segments import (
     SegmentSearch,
@@ -105,7 +106,8 @@ def plan_for(
         code = code_of(chosen.option, optimizer, predictor.layers, changes.is_compiled)
         sentences = [*besides_memory(chosen.option, predictor.layers), *sentences]
     elif not withheld:
-        sentences = [_smallest(least.option, ledger), *sentences]
+        unnamed = () if predictor.batch_size else (NO_BATCH_SIZE,)
+        sentences = [_smallest(least.option, ledger), *unnamed, *sentences]
     return Plan(
         device=device,
         budget_bytes=budget,
