@@ -208,8 +208,9 @@ class StepAnalysis(RecentSteps):
         other = (
             step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
         )
+        peak = step.snapshot.in_use_bytes
         if other or not self._kept_requests.wants(
-            step.trace.device, traced.phase, batch, traced.only_learn
+            step.trace.device, traced.phase, batch, peak, traced.only_learn
         ):
             return
         requests = step.requests(first=traced.only_learn, batch_size=batch)

@@ -52,7 +52,13 @@ from tb_memplugin.fit import (
     with_advice,
 )
 from tb_memplugin.fit.search import largest
-from tb_memplugin.fit.simulation import History, Simulated, recorded_peak, start_map
+from tb_memplugin.fit.simulation import (
+    History,
+    Simulated,
+    of_highest_kind,
+    recorded_peak,
+    start_map,
+)
 from tb_memplugin.schema import (
     UNKNOWN_POWER,
     Fix,
@@ -131,6 +137,24 @@ def moved(requests: StepRequests) -> StepRequests:
     address = requests.address.copy()
     address[row] += 256
     return dataclasses.replace(requests, address=address)
+
+
+def test_a_step_that_begins_with_less_memory_is_of_another_kind() -> None:
+    # GIVEN a step after an update, which lacks the accumulators that the others begin with
+    (small,) = (one for one in STEPS[1:2])
+    size = recorded_peak(small).bytes // 8
+    more = {"birth": -1, "death": small.events, "batch_power": 0, "op": -1, "owner": 0}
+    end = int(small.region_address[-1] + small.region_bytes[-1])
+    columns = {"address": end, "allocated": size, "requested": size, **more}
+    large = dataclasses.replace(
+        small,
+        step=small.step + 1,
+        region_address=np.append(small.region_address, end),
+        region_bytes=np.append(small.region_bytes, size),
+        **{name: np.append(getattr(small, name), value) for name, value in columns.items()},
+    )
+    assert of_highest_kind([small, large]) == [large]
+    assert of_highest_kind([small, small]) == [small, small]
 
 
 def test_why_the_traced_steps_are_not_typical_is_said() -> None:
