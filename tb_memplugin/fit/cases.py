@@ -210,7 +210,8 @@ def simulated_parts(
         interval.low_bytes < (1 - MARGIN - ORDER_SHARE) * peak
         or interval.high_bytes > (1 + MARGIN + ORDER_SHARE) * peak
     )
-    if method == "replay" and is_wide:
+    repeats = all((step.sizes == step.requests.requested).all() for step in case.changed.high)
+    if method == "replay" and is_wide and not repeats:
         method, sentences = "estimate", (*sentences, ORDER_DECIDES)
     return PeakParts(interval, ledger, live, method, sentences)
 
