@@ -20,6 +20,7 @@ from tb_memplugin.attribution.module_sizes import (
 from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.schema import (
+    ANY_POWER,
     DTYPE_BYTES,
     PERSISTENT,
     SCRATCH_POWER,
@@ -68,6 +69,8 @@ class BatchPowers:
         )
         self._of_batch = self._batch_bytes(facts)
         self._joined, self._fixed = self._dimensions(facts)
+        self._of_variables = {one.start_address for one in facts.variables}
+        self._constants = self._constant_powers(facts)
 
     def of(self, chunk: int, category: Category, layer: str | None = None) -> int:
         """The power of the batch size that the size of a chunk of this owner is proportional to, or
@@ -75,6 +78,8 @@ class BatchPowers:
         requested = self._window.requested[chunk]
         if category == "inputs":
             return self._of_input(chunk, requested)
+        if category == "other_state" and self._window.address[chunk] not in self._of_variables:
+            return self._constants.get(requested, 0)
         is_new = self._window.birth[chunk] >= 0 and category not in PERSISTENT
         if not is_new or (category == "weight_gradients" and requested in self._weights):
             return 0
@@ -82,6 +87,19 @@ class BatchPowers:
         # An embedding's gradient has a row for each word of the batch; others are as large as their
         # weights.
         return max(power, 0) if category == "weight_gradients" else power
+
+    def _constant_powers(self, facts: TraceFacts) -> dict[int, int]:
+        """Bytes to powers of what TensorFlow may compute from constants once and keep, such as the
+        identity matrix of a batch."""
+        found: dict[int, int] = {}
+        every = (fact for graph in facts.graphs for fact in graph.ops.values() if fact.is_constant)
+        for fact in every:
+            for (shape, powers), dtype in zip(outputs(fact), fact.output_dtypes, strict=False):
+                if shape and min(shape) > 0:
+                    size = math.prod(shape) * DTYPE_BYTES.get(dtype, 0)
+                    power = self._of_dimensions(shape, shape, powers, size)
+                    found[size] = power if found.get(size, power) == power else ANY_POWER
+        return found
 
     def _sizes(self, chunk: int) -> tuple[int, ...]:
         """The dimensions in a new chunk's event; empty for an older one, a scalar, and without."""
@@ -223,7 +241,7 @@ class BatchPowers:
             return certain
         if maybe and set(maybe) == {-1}:
             return 1 if len(maybe) == 1 else SQUARE_POWER
-        return self._unless_fixed(UNKNOWN_POWER, requested)
+        return self._unless_fixed(UNKNOWN_POWER if len(maybe) < 2 else ANY_POWER, requested)
 
     def _by_bytes(self, chunk: int, requested: int, is_output: bool) -> int | None:
         """By the output that takes exactly the requested bytes; None without one, or if several
@@ -254,4 +272,5 @@ class BatchPowers:
         grows = (len(sizes) > 1 or is_output) and category in WITH_THE_BATCH and not self._is_open
         if grows and requested not in self._weights:
             return 1
-        return self._unless_fixed(UNKNOWN_POWER, requested)
+        is_square = len(sizes) > 1 and sizes[0] == sizes[1]
+        return self._unless_fixed(ANY_POWER if is_square else UNKNOWN_POWER, requested)

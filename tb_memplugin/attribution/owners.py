@@ -3,10 +3,12 @@
 A chunk that a compiled module allocates has the owners of the buffers in it. Its size is measured,
 its contents are the compiler's buffer assignment."""
 
+import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeAlias
 
+from tb_memplugin.attribution.batch_sizes import shown_batch
 from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.execution import EagerExecution, GraphExecution
 from tb_memplugin.attribution.modules import Plan, plans_by_size
@@ -37,6 +39,7 @@ class Classifier:
         self.window = window = Window(trace, facts)
         self.chunks = window.chunks
         self.execution = EagerExecution(window) if len(trace.layers) else GraphExecution(window)
+        window.facts = dataclasses.replace(facts, batch=shown_batch(window, self.execution))
         self._variables = VariableChunks(window, self.execution)
         self.older = OlderChunks(window, self._variables)
         weights = [variable for variable in facts.variables if variable.role == "weights"]

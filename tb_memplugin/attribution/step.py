@@ -50,11 +50,12 @@ class AttributedStep:
         wall_time: float,
         capacity_bytes: int | None = None,
     ) -> None:
-        self.trace, self.facts = trace, facts
+        self.trace = trace
         self._step: int = step
         self._step, self._phase = step, phase
         self._wall_time, self._capacity = wall_time, capacity_bytes
         self._classifier = Classifier(trace, facts)
+        self.facts = self._classifier.window.facts
         self._shapes = Shapes(self._classifier.window)
         self._peak = peak_event(trace)
 

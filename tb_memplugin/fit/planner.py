@@ -21,6 +21,7 @@ from tb_memplugin.fit.plans import (
 )
 from tb_memplugin.fit.prediction import Prediction, by_category
 from tb_memplugin.fit.predictor import Predictor
+from tb_memplugin.fit.recording import NO_BATCH_SIZE
 from tb_memplugin.fit.search import bisected, largest
 from tb_memplugin.fit.segments import (
     SegmentSearch,
@@ -120,7 +121,8 @@ def plan_for(
         code = code_of(chosen.option, optimizer, predictor.layers, is_xla, compiled_with(run))
         sentences = [*besides_memory(chosen.option, predictor.layers), *sentences]
     elif not withheld:
-        sentences = [_smallest(least.option, ledger), *sentences]
+        unnamed = () if predictor.batch_size else (NO_BATCH_SIZE,)
+        sentences = [_smallest(least.option, ledger), *unnamed, *sentences]
     fits = None if withheld and chosen is None else chosen is not None
     if other is not None:
         sentences, fits = [other.sentence, *sentences], None if fits else fits

@@ -43,9 +43,10 @@ class Prediction:
             percent of the capacity free; False if every simulation fails, even with the least
             bytes; else None.
         fails_at: The request that fails, None if none does or it is unknown.
-        method: ``recorded``: the peaks of recorded steps; ``replay``: all sizes are exact;
-            ``compiled``: XLA's compiler was asked; ``two_sizes``: some follow from two recorded
-            batch sizes; ``estimate``: some have a range; ``unknown``: no prediction.
+        method: ``recorded``: the peaks of recorded steps; ``replay``: all sizes are exact, and the
+            order of operations hardly matters; ``compiled``: XLA's compiler was asked;
+            ``two_sizes``: some sizes follow from two recorded batch sizes; ``estimate``: some have
+            a range; ``unknown``: no prediction.
         reproduced: How much of the recorded steps their replay reproduced.
         assumptions: What the prediction assumes or why there is none, as sentences.
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.

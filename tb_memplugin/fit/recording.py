@@ -27,10 +27,8 @@ NO_STEPS = (
     "Unknown: the run has no traced training step with its requests. Imported profiles and runs "
     "without memory maps have none."
 )
-NO_BATCH_SIZE = (
-    "Unknown: the recorded steps do not show their batch size. Name it with `batch_size=` of "
-    "`MemoryRecorder`, its `step`, or `MemoryCallback`."
-)
+NAME_IT = "Name it with `batch_size=` of `MemoryRecorder`, its `step`, or `MemoryCallback`."
+NO_BATCH_SIZE = f"Unknown: the recorded steps do not show their batch size. {NAME_IT}"
 OTHER_SIZES_UNKNOWN = (
     "Unknown: the step is compiled, and only one batch size was recorded. Record a second one, "
     "for example with tb_memplugin.probe."
@@ -135,10 +133,11 @@ class Recording:
         if abs(self.deviation) > MOST_DEVIATION:
             side = "above" if self.deviation > 0 else "below"
             own = [one for one in self.later if one.batch_size == self.batch_size]
+            unnamed = "" if self.batch_size else f" Their batch size is unknown. {NAME_IT}"
             return (
                 "Unknown: the simulation of the recorded steps peaks "
                 f"{100 * abs(self.deviation):.0f} % {side} the median of the run's steps. "
-                f"{_untypical(own)}"
+                f"{_untypical(own)}{unnamed}"
             )
         return None
 

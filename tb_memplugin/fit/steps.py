@@ -18,7 +18,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, Integers, StepRequests
+from tb_memplugin.schema import (
+    ANY_POWER,
+    SCRATCH_POWER,
+    SQUARE_POWER,
+    UNKNOWN_POWER,
+    Integers,
+    StepRequests,
+)
 
 LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""
@@ -120,10 +127,11 @@ def sizes_for(
     lower[list(known)] = upper[list(known)] = list(known.values())
     left = unknown[~np.isin(unknown, list(known))]
     lower[left], upper[left] = recorded[left] * min(1.0, ratio), recorded[left] * max(1.0, ratio)
-    square = np.flatnonzero(power == SQUARE_POWER)
-    lower[square] = recorded[square] * min(ratio, ratio**2)
-    upper[square] = recorded[square] * max(ratio, ratio**2)
-    left = np.concatenate([left, square])
+    for marked, least in ((SQUARE_POWER, ratio), (ANY_POWER, 1.0)):
+        rows = np.flatnonzero(power == marked)
+        lower[rows] = recorded[rows] * min(least, ratio**2)
+        upper[rows] = recorded[rows] * max(least, ratio**2)
+        left = np.concatenate([left, rows])
     typical = (lower + upper) / 2
     scratch = power == SCRATCH_POWER
     typical[scratch] = recorded[scratch] * ratio

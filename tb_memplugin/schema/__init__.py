@@ -10,6 +10,7 @@ Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero
 training steps from 0."""
 
 from tb_memplugin.schema.chunks import (
+    ANY_POWER,
     FREE,
     GRADIENT_OPS,
     IN_USE,

@@ -106,6 +106,8 @@ proportional to the batch, but with another algorithm it takes another size."""
 SQUARE_POWER = -3
 """Marks there sizes that grow with the batch or with its square: it is unknown whether one of their
 dimensions, as large as the batch or a multiple of it, holds the batch as well."""
+ANY_POWER = -4
+"""Marks there sizes with two such dimensions, of which either may hold the batch, both or none."""
 
 
 _CHUNKS, _OPS, _LAYERS = Table("chunks"), Table("ops"), Table("unrepeatable")
@@ -142,7 +144,7 @@ class StepRequests:
             the step.
         batch_power: 0 for a size that does not depend on the batch, 1 for one that is proportional
             to it, 2 for its square, `SCRATCH_POWER` for scratch space, `SQUARE_POWER` for 1 or 2,
-            `UNKNOWN_POWER` for 0 or 1.
+            `UNKNOWN_POWER` for 0 or 1, `ANY_POWER` for 0 to 2.
         op: Index into `ops`, the requesting op; -1 for older chunks and unknown ops.
         region_address, region_bytes: The pool's regions when the step began, shape [regions].
         added_address, added_bytes: Regions that the pool grew by during the step, shape [added
@@ -166,7 +168,7 @@ class StepRequests:
     requested: Annotated[Sizes, _CHUNKS]
     birth: Annotated[Integers, Bounds(-1, MAX_BYTES), _CHUNKS]
     death: Annotated[Sizes, _CHUNKS]
-    batch_power: Annotated[Integers, Bounds(SQUARE_POWER, 2), _CHUNKS]
+    batch_power: Annotated[Integers, Bounds(ANY_POWER, 2), _CHUNKS]
     owner: Annotated[Integers, IndexOf("owners", unknown=False), _CHUNKS]
     op: Annotated[Integers, IndexOf("ops"), _CHUNKS]
     owners: tuple[ChunkOwner, ...]

@@ -174,6 +174,8 @@ class OpFact:
             dimensions, such as the batch; None for an unknown rank.
         batch_powers: For each output, the power of the batch size in each dimension, None where
             that is unknown; None for an output of unknown rank. Empty if unknown.
+        is_constant: Whether its results depend on constants only: TensorFlow may keep them.
+        has_rows: Whether its first output has the first dimension of an argument of the step.
         line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown."""
 
     layer: str | None
@@ -191,6 +193,8 @@ class OpFact:
     gradient_free: bool = False
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
     batch_powers: tuple[tuple[int | None, ...] | None, ...] = ()
+    is_constant: bool = False
+    has_rows: bool = False
     output_dtypes: tuple[str, ...] = ()
     line: str | None = None
 
@@ -320,11 +324,12 @@ PipelineStage: TypeAlias = tuple[str, int, int]
 class BatchFacts:
     """The batch that a step was given: examples for one replica, and its tensors without scalars
     (empty if unknown); and the stages of the input pipelines as the window opened, the last ones of
-    a pipeline first."""
+    a pipeline first. The program may have `named` its size."""
 
     size: int | None = None
     components: tuple[TensorSpec, ...] = ()
     stages: tuple[PipelineStage, ...] = ()
+    named: bool = dataclasses.field(default=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

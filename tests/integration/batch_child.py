@@ -63,6 +63,11 @@ def learn_next(iterator: Any) -> None:
         learn(x, y)
 
 
+@tf.function
+def learn_state(state: Any) -> None:
+    learn(state[None], tf.zeros((1, 4)))
+
+
 def learn_each(*sizes: int) -> None:
     for size in sizes:
         learn_pairs(r(size, 32), r(size, 4))
@@ -82,6 +87,7 @@ LOOPS: Any = {
     "iterator": (lambda: learn_next(iterator), {}, {}),
     "eager": (lambda: learn(r(16, 32), r(16, 4)), {}, {}),
     "micro": (lambda: learn_each(16, 16, 16), {}, {}),
+    "state": (lambda: learn_state(r(32)), {}, {}),
     "two": (lambda: learn_each(16, 24), {}, {}),
 }
 for name, (step, of_recorder, of_step) in LOOPS.items():
@@ -92,4 +98,52 @@ for name, (step, of_recorder, of_step) in LOOPS.items():
         for number in range(4):
             with recorder.step(number, **of_step):
                 step()
+
+
+class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches whose size the data does not state, of rows or of unions of graphs."""
+
+    def __init__(self, graphs: int = 0) -> None:
+        super().__init__()
+        self._graphs = graphs
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> Any:
+        nodes = 24 if not self._graphs else 41 + number
+        graphs = self._graphs or nodes
+        owners = np.sort(np.arange(nodes) % graphs).astype("int32")
+        return (np.ones((nodes, 32), "float32"), owners), np.ones((graphs, 4), "float32")
+
+
+class Own(keras.Model):  # type: ignore[misc]
+    """Trains with a step of its own, on sums over the nodes of each graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes, self.graphs = keras.layers.Dense(64), keras.layers.Dense(4)
+
+    def call(self, inputs: Any) -> Any:
+        values, owners = inputs
+        return self.graphs(tf.math.segment_sum(self.nodes(values), owners))
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x) - y) ** 2)
+        self.optimizer.apply(
+            tape.gradient(loss, self.trainable_variables), self.trainable_variables
+        )
+        return {"loss": loss}
+
+
+for name, graphs, named in (("rows", 0, None), ("graphs", 5, None), ("graphs_named", 5, 5)):
+    own = Own()
+    own.compile("sgd", jit_compile=False)
+    callback = tb_memplugin.MemoryCallback(
+        f"{sys.argv[1]}/{name}", trace_steps=[2], batch_size=named
+    )
+    own.fit(Batches(graphs), verbose=0, callbacks=[callback])
+    callback.close()
 print("ANSWER {}")

@@ -73,6 +73,10 @@ def test_the_recorded_batch_is_what_the_model_is_trained_with_or_unknown(
         "eager": {16},
         "micro": {16},
         "two": {None},
+        "state": {None},
+        "rows": {24},
+        "graphs": {None},
+        "graphs_named": {5},
         "step": {32},
     }
     unknown = tb_memplugin.what_if(runs["rollout"], batch_size=128).prediction

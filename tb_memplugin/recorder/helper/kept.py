@@ -22,6 +22,10 @@ class KeptTimelines:
 
 
 EACH_BATCH = 3  # most steps of one batch size after a change of the program
+OTHER_PEAK = 0.05
+"""Share by which a step's peak differs from those of the kept ones, so that it is of another kind,
+such as one after an update with accumulated gradients, and kept as well. The steps of an ordinary
+training differ by less (docs/accuracy.md)."""
 EACH_CHANGE = 9  # most steps of all batch sizes after a change of the program
 MOST = 48  # most steps of one device and phase in a session
 FIRST = -1  # in place of the batch size of the first step, which counts for none
@@ -30,17 +34,24 @@ FIRST = -1  # in place of the batch size of the first step, which counts for non
 class KeptRequests:
     def __init__(self) -> None:
         self._total: collections.Counter[tuple[str, str]] = collections.Counter()
-        # since the last change
-        self._batches: dict[tuple[str, str], list[int | None]] = collections.defaultdict(list)
+        # batch sizes and peaks since the last change
+        self._kept: dict[tuple[str, str], list[tuple[int | None, int]]] = collections.defaultdict(
+            list
+        )
 
-    def wants(self, device: str, phase: str, batch_size: int | None, first: bool) -> bool:
-        """Whether to keep a step: the first one after a change, and a few of each batch size."""
-        key, kept = (device, phase), self._batches[device, phase]
+    def wants(
+        self, device: str, phase: str, batch_size: int | None, peak_bytes: int, first: bool
+    ) -> bool:
+        """Whether to keep a step with this peak: the first one after a change, a few of each batch
+        size, and of these those with another peak."""
+        key, kept = (device, phase), self._kept[device, phase]
         if first:
             kept.clear()
         most = len(kept) < EACH_CHANGE and self._total[key] < MOST
-        wanted = most and (first or kept.count(batch_size) < EACH_BATCH)
+        peaks = [peak for size, peak in kept if size == batch_size]
+        is_other = all(abs(peak_bytes - peak) > OTHER_PEAK * peak for peak in peaks)
+        wanted = most and (first or len(peaks) < EACH_BATCH or is_other)
         if wanted:
             self._total[key] += 1
-            kept.append(FIRST if first else batch_size)
+            kept.append((FIRST if first else batch_size, peak_bytes))
         return wanted

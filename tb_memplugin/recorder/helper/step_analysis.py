@@ -142,16 +142,13 @@ class StepAnalysis(RecentSteps):
         return [record for record in packed if record is not None]
 
     def _analyze(self, traced: TracedStep, result: list[TracedRecord]) -> None:
-        batch = next((facts.batch for facts in traced.facts.values()), BatchFacts()).size
         analyzed = [
-            self._analyze_device(traced, trace, batch, result)
+            self._analyze_device(traced, trace, result)
             for trace in _traces(traced)
             if trace.device in traced.facts
         ]
         for one in analyzed:
-            self._faults.run_step(
-                REQUESTS, traced.step, self._add_requests, traced, one, batch, result
-            )
+            self._faults.run_step(REQUESTS, traced.step, self._add_requests, traced, one, result)
 
     def _parse_both(
         self, traced: TracedStep, device: str
@@ -164,7 +161,6 @@ class StepAnalysis(RecentSteps):
         self,
         traced: TracedStep,
         profiled: AllocationTrace,
-        batch: int | None,
         result: list[TracedRecord],
     ) -> AttributedStep:
         device = profiled.device
@@ -182,9 +178,10 @@ class StepAnalysis(RecentSteps):
             history.remember(whole, step.input_sizes, facts.arguments)
         if traced.only_learn:
             return step
+        batch = step.facts.batch.size
         result.append(dataclasses.replace(step.snapshot, batch_size=batch))
         if step.chunks is not None:
-            self.add(device, step.chunks, facts, step.module_chunk(facts.batch.size))
+            self.add(device, step.chunks, step.facts, step.module_chunk(batch))
             memory_map = self._faults.run_step(
                 MAPS, traced.step, self._map, step, step.chunks, traced.interrupted
             )
@@ -204,15 +201,16 @@ class StepAnalysis(RecentSteps):
         self,
         traced: TracedStep,
         step: AttributedStep,
-        batch: int | None,
         result: list[TracedRecord],
     ) -> None:
+        batch = step.facts.batch.size
         # The chunks of a compilation for another batch size are those of no other step.
         other = (
             step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
         )
+        peak = step.snapshot.in_use_bytes
         if other or not self._kept_requests.wants(
-            step.trace.device, traced.phase, batch, traced.only_learn
+            step.trace.device, traced.phase, batch, peak, traced.only_learn
         ):
             return
         requests = step.requests(first=traced.only_learn, batch_size=batch)

@@ -8,13 +8,13 @@ has the power of that of an input at the same axis; for products, transpositions
 axis is known exactly. What is left follows from the rule that an op neither adds nor drops
 powers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.recorder.base import (
     ByIdentity,
 )
-from tb_memplugin.recorder.watch.graph_ops import GraphOps
+from tb_memplugin.recorder.watch.graph_ops import Call, GraphOps
 
 OPEN = -1
 Shape: TypeAlias = tuple[int, ...]
@@ -49,48 +49,58 @@ _RESIZED = {
 """Ops that change the size of a dimension and keep its place."""
 _SHAPED = frozenset({"StridedSliceGrad", "BroadcastTo", "Tile", "BatchToSpaceND", "SpaceToBatchND"})
 """Ops whose results have dimensions that no input has."""
+_ELEMENTWISE = frozenset(
+    {
+        *("AddV2", "Sub", "Mul", "RealDiv", "SquaredDifference", "Maximum", "Minimum", "SelectV2"),
+        *("Equal", "LogicalAnd", "SoftmaxCrossEntropyWithLogits"),
+    }
+)
+_ROWS_OF = {
+    **dict.fromkeys(("MatMul", "_FusedMatMul", "BiasAdd", "Conv2D", "Conv3D", "Cast"), 0),
+    **dict.fromkeys(("DepthwiseConv2dNative", "Relu", "Identity", "ReadOnlyIdentity"), 0),
+    **dict.fromkeys(("GatherV2", "ResourceGather"), 1),
+    **dict.fromkeys(_ELEMENTWISE, None),
+}
+"""Type of an op to the input whose first dimension its result has; None for any of that size."""
 _REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"})
 MOST_AXES = 8  # longest vector of integers without batch that counts as a shape or as axes
 
 
 class Dimensions(NamedTuple):
-    """The powers of all results of one graph, by op, None for an unknown rank; and whether the
-    graph, or one that calls it, was traced for one batch size."""
+    """The powers of all results of one graph, by op, None for an unknown rank; whether the graph,
+    or one that calls it, was traced for one batch size; and the (op, index) of each result that has
+    the first dimension of an argument."""
 
     powers: list[tuple[Powers | None, ...]]
     fixed: bool
+    rows: Set[tuple[int, int]]
 
 
 _known = ByIdentity[tuple[Any, Dimensions]]()
 """Graph to what its dimensions depend on beside its ops, and these."""
 
 
-def batch_dimensions(
-    graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None, fixed: bool
-) -> Dimensions:
-    """The dimensions of a graph, which are kept as long as it exists. One that another graph calls
-    is given its arguments' powers by name, and whether that one was traced for one batch size."""
-    key = (graph.graph.version, batch_size, fixed, None if given is None else dict(given))
+def batch_dimensions(graph: GraphOps, batch_size: int | None, call: Call) -> Dimensions:
+    """The dimensions of a graph, which are kept as long as it exists. `call` says what those of the
+    arguments are if another graph calls it."""
+    given = None if call.powers is None else dict(call.powers)
+    key = (graph.graph.version, batch_size, call.fixed, given, call.rows)
     known: tuple[Any, Dimensions | None] = _known.get(graph.graph, (None, None))
     if known[0] == key and known[1] is not None:
         return known[1]
-    finder = _Finder(graph, batch_size, given, fixed)
-    found = Dimensions(finder.find(), finder.fixed)
+    finder = _Finder(graph, batch_size, call)
+    found = Dimensions(finder.find(), finder.fixed, finder.rows)
     _known[graph.graph] = key, found
     return found
 
 
 class _Finder:
-    def __init__(
-        self,
-        graph: GraphOps,
-        batch_size: int | None,
-        given: Mapping[str, Powers] | None,
-        fixed: bool,
-    ) -> None:
-        self._graph, self._batch, self._given, self.fixed = graph, batch_size, given, fixed
+    def __init__(self, graph: GraphOps, batch_size: int | None, call: Call) -> None:
+        self._graph, self._batch, self._call = graph, batch_size, call
+        self._given, self.fixed = call.powers, call.fixed
         self._shapes = graph.output_shapes
         self.powers: list[tuple[Powers | None, ...]] = []
+        self.rows = set[tuple[int, int]]()
 
     def find(self) -> list[tuple[Powers | None, ...]]:
         arguments = self._graph.own_arguments()
@@ -113,6 +123,10 @@ class _Finder:
                 else:
                     found.append(self._of_output(number, at, shape))
             self.powers.append(tuple(found))
+            if is_source or (of_caller and op.name in self._call.rows):
+                self.rows.update((number, at) for at, shape in enumerate(shapes) if shape)
+            elif op.type in _ROWS_OF and self._has_rows(number, _ROWS_OF[op.type]):
+                self.rows.add((number, 0))
         self._from_readers()
         for number, of_results in enumerate(self.powers if self.fixed else ()):
             pairs = zip(self._shapes[number], of_results, strict=True)
@@ -124,6 +138,20 @@ class _Finder:
             )
         return self.powers
 
+    def _has_rows(self, number: int, place: int | None) -> bool:
+        """Whether an input, of those of any place if that is None, gives its first dimension to the
+        result: it has as many dimensions, but for a lookup's."""
+        (shape, *_), sources = self._shapes[number], self._graph.inputs[number]
+        return any(
+            source in self.rows
+            and shape
+            and before
+            and before[0] == shape[0]
+            and (place == 1 or len(before) == len(shape))
+            for source in (sources if place is None else sources[place : place + 1])
+            for before in (self._shapes[source[0]][source[1]],)
+        )
+
     def _of_argument(self, shape: Shape) -> Powers:
         """A batch's first dimension, or the only one of its size."""
         if shape and shape[0] in (self._batch, OPEN):
@@ -131,10 +159,14 @@ class _Finder:
         holding = tuple(int(size == self._batch) for size in shape)
         return holding if sum(holding) == 1 else self._unknown(shape)
 
-    def _unknown(self, shape: Shape) -> Powers:
+    def _unknown(self, shape: Shape, written: bool = False) -> Powers:
         """Powers of a result of which nothing is known: a size that is no multiple of the batch
-        does not hold it."""
-        return tuple(None if self._may_hold(size) else 0 for size in shape)
+        does not hold it. Beside an open batch, only a shape that the program has `written` down may
+        name it."""
+        is_open = not self.fixed and (OPEN in shape or not written)
+        return tuple(
+            None if size == OPEN or (self._may_hold(size) and not is_open) else 0 for size in shape
+        )
 
     def _may_hold(self, size: int) -> bool:
         return size == OPEN or (bool(self._batch) and size > 0 and size % (self._batch or 1) == 0)
@@ -158,15 +190,16 @@ class _Finder:
         if op.type in _FIXED or any(part in op.type for part in _FIXED_PARTS):
             return zeros
         if op.type == "Const" and shape[:1] == (self._batch,):
-            return self._unknown(shape[:1]) + zeros[1:]
+            return self._unknown(shape[:1], written=True) + zeros[1:]
         if op.type in ("Const", "Placeholder"):
             return zeros
         if op.type in ("While", "StatelessWhile"):
             source, at = self._graph.inputs[number][index]
             return self.powers[source][at] if source < number else self._unknown(shape)
         inputs = list(self._inputs(number))
-        if not inputs or op.type in _UNKNOWN_ROWS or any(part in op.type for part in _DRAWN_PARTS):
-            return self._unknown(shape)
+        is_drawn = any(part in op.type for part in _DRAWN_PARTS)
+        if not inputs or op.type in _UNKNOWN_ROWS or is_drawn:
+            return self._unknown(shape, written=is_drawn or op.type == "Fill")
         exact = self._exactly(op, number, inputs)
         is_exact = exact is not None and len(exact) == len(shape)
         return exact if is_exact else self._by_place(op, shape, inputs)
@@ -187,6 +220,8 @@ class _Finder:
             return images[:1] + (0,) * (len(images) - 1)
         if op.type == "Einsum":
             return _of_equation(op.get_attr("equation").decode(), [powers for _, powers in inputs])
+        if op.type.startswith("MatrixDiag"):
+            return (*first, first[-1])
         if op.type == "Transpose":
             order = self._constant(number, 1)
             return None if order is None else tuple(first[axis] for axis in order)
@@ -233,11 +268,14 @@ class _Finder:
         unsure = op.type in _SHAPED or any(None in powers for _, powers in inputs)
         left = total - sum(power or 0 for power in found if power != _NOTHING)
         result = list(found)
-        for axis in (axis for axis, power in enumerate(found) if power == _NOTHING):
+        new = [axis for axis, power in enumerate(found) if power == _NOTHING]
+        # As many dimensions as there may be hold the batch, or else the first one does.
+        each = 1 if sum(self._may_hold(shape[axis]) for axis in new) == left else left
+        for axis in new:
             if not self._may_hold(shape[axis]):
                 result[axis] = 0
             elif left > 0:
-                result[axis], left = left, 0
+                result[axis], left = each, left - each
             else:  # of open dimensions, one at least is unknown when the function is traced
                 result[axis] = None if unsure or (shape[axis] == OPEN and not total) else 0
         if op.type == "Reshape" and len(inputs) == 1 and sum(one or 0 for one in result) > total:
@@ -248,13 +286,14 @@ class _Finder:
 
     def _from_readers(self) -> None:
         """Where a result's powers are unknown, take those of the results of its readers in the same
-        shape."""
+        shape. So does a constant that meets a tensor of that shape element by element."""
         for number in reversed(range(len(self._graph))):
             pairs = zip(self._shapes[number], self.powers[number], strict=True)
             known: dict[Shape | None, Powers] = {}
             for shape, powers in pairs:
                 if powers is not None and None not in powers:
                     known.setdefault(shape, powers)
+            meets = self._graph.types[number] in _ELEMENTWISE
             for source, index in self._graph.inputs[number] if known else ():
                 results = list(self.powers[source])
                 before = results[index] if index < len(results) else None
@@ -262,7 +301,8 @@ class _Finder:
                 if before is not None and same is not None:
                     pairs_of_power = zip(before, same, strict=True)
                     results[index] = tuple(
-                        new if old is None else old for old, new in pairs_of_power
+                        new if old is None or (meets and source in self._graph.constant) else old
+                        for old, new in pairs_of_power
                     )
                     self.powers[source] = tuple(results)
 

@@ -82,7 +82,8 @@ class BatchNotes:
         self.active = False
         counts, self._counts = self._counts.items(), ByIdentity()
         if self.failed is not None and not self._calls:  # the window's only call
-            return dataclasses.replace(self.failed, size=named or self.failed.size)
+            size = named or self.failed.size
+            return dataclasses.replace(self.failed, size=size, named=bool(named))
         calls = [call for call in self._calls if call.trains] or self._calls
         components = next((call.components for call in calls if call.components), ())
         sizes = frozenset[int]().union(*(call.sizes for call in calls))
@@ -90,7 +91,8 @@ class BatchNotes:
         each = (asked(model, _counted, before, opened) for model, before in counts)
         counted = next((size for size in each if size), None)
         size = named or only(sizes) or _believed(sizes, counted)
-        return BatchFacts(size or _believed(sizes, only(self._stated)), components)
+        size = size or _believed(sizes, only(self._stated))
+        return BatchFacts(size, components, bool(named))
 
     def iterated(self, iterator: Any) -> None:
         self._iterator = weakref.ref(iterator)
@@ -224,7 +226,8 @@ def candidates(components: Iterable[TensorSpec], model_inputs: Set[tuple[int, ..
     """Candidates for the batch size of a function. Those first dimensions of its tensors count that
     the model's inputs begin with, if there are any. If the model is given the first dimensions of
     all tensors joined into one, as those of steps and of environments, each of these may be the
-    batch."""
+    batch. Of others, those of which the model is given a multiple, as of patches, and those that it
+    is given of other axes."""
     shapes = [shape for shape, _ in components]
     sizes = first_dimensions(components)
     begins = {shape[0] for shape in model_inputs}
@@ -234,7 +237,10 @@ def candidates(components: Iterable[TensorSpec], model_inputs: Set[tuple[int, ..
         for count in range(len(shapes[0]), 1, -1):
             if math.prod(shapes[0][:count]) in begins and len({one[:count] for one in shapes}) == 1:
                 return frozenset(shapes[0][:count])
-    return sizes
+    if not begins or OPEN in begins:
+        return sizes
+    parts = {size for size in sizes if any(begin % size == 0 for begin in begins)}
+    return frozenset(parts | begins.intersection(*(shape[1:] for shape in shapes)))
 
 
 def first_dimensions(components: Iterable[TensorSpec]) -> Set[int]:

@@ -79,6 +79,8 @@ class Call:
     # of the batch in an argument's dimensions, by name
     powers: Mapping[str, tuple[int | None, ...]] | None = None
     fixed: bool = False  # whether the caller was traced for one batch size
+    # names of the arguments that have the first dimension of one of the step's
+    rows: Set[str] = frozenset()
 
 
 class GraphOps:
@@ -151,6 +153,17 @@ class GraphOps:
         return self.reached(
             needed, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs]
         )
+
+    @functools.cached_property
+    def constant(self) -> Set[int]:
+        """The ops whose results depend on constants only."""
+        found: set[int] = set()
+        for number, sources in enumerate(self.inputs):
+            kind = self.types[number]
+            own = bool(sources) and kind != "Placeholder"
+            if kind == "Const" or (own and all(source in found for source, _ in sources)):
+                found.add(number)
+        return {at for at in found if not self.ops[at].op_def.is_stateful}
 
     @functools.cached_property
     def output_shapes(self) -> list[tuple[tuple[int, ...] | None, ...]]:

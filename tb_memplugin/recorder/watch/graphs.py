@@ -215,14 +215,14 @@ class _Graph:
         self.reads = {source for at in self._backward for source in ops.inputs[at]}
         self._early = self._early_ops()
         self._saved = self._saved_for_backward()
-        self.batch = batch_dimensions(ops, reader.batch_size, call.powers, call.fixed)
+        self.batch = batch_dimensions(ops, reader.batch_size, call)
 
     def call(self, number: int, callee: Any) -> Call:
         names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
         kind, pass_name = self.graph.types[number], self._passes[number]
         saves = kind.endswith("PartitionedCall") and pass_name != "backward"
         skipped = int(kind.endswith("If"))  # its first input is the condition
-        arguments = zip(names, self.graph.inputs[number][skipped:], strict=False)
+        arguments = list(zip(names, self.graph.inputs[number][skipped:], strict=False))
         powers = {name: self.batch.powers[source][index] for name, (source, index) in arguments}
         return Call(
             layer=self.layers.layer[number],
@@ -234,6 +234,7 @@ class _Graph:
             },
             powers={name: one for name, one in powers.items() if one is not None},
             fixed=self.batch.fixed,
+            rows=frozenset(name for name, source in arguments if source in self.batch.rows),
         )
 
     def unrepeatable(self) -> frozenset[str]:
@@ -277,6 +278,8 @@ class _Graph:
                 gradient_free=number in self._early,
                 output_shapes=graph.output_shapes[number] if has_shape else (),
                 batch_powers=self.batch.powers[number] if has_shape else (),
+                is_constant=number in graph.constant,
+                has_rows=(number, 0) in self.batch.rows,
                 output_dtypes=graph.output_dtypes[number] if has_shape else (),
                 line=lines[number],
             )

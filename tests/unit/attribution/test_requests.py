@@ -10,6 +10,7 @@ from trace_cases import FACTS, FLOAT, Recorder, graph, with_shapes
 from tb_memplugin.attribution.batch_powers import BatchPowers
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.schema import (
+    ANY_POWER,
     SCRATCH_POWER,
     SQUARE_POWER,
     UNKNOWN_POWER,
@@ -302,6 +303,7 @@ def power_as_traced(sizes, shape, powers, has_shape=True) -> int:
         ((BATCH, 2 * BATCH, 8), (-1, -1, 8), (1, None, 0), SQUARE_POWER),
         # a size that the program writes down
         ((BATCH, 100), (BATCH, 100), (None, 0), UNKNOWN_POWER),
+        ((2 * BATCH, BATCH), (2 * BATCH, BATCH), (None, None), ANY_POWER),
         ((BATCH, 100), (-1, 100), (None, 0), 1),
         ((BATCH + 5, 100), (-1, 100), (1, 0), UNKNOWN_POWER),  # what a mask leaves
         ((BATCH + 5, 100), (-1, 100), (None, 0), UNKNOWN_POWER),
@@ -321,6 +323,61 @@ def test_bytes_without_a_shape_follow_the_powers_as_well() -> None:
         ((BATCH, 500), (BATCH, 500), (None, 0), UNKNOWN_POWER),
     ):
         assert power_as_traced(sizes, shape, powers, has_shape=False) == power
+
+
+@pytest.mark.parametrize(
+    ("powers", "is_constant", "power"),
+    [((1, 1), True, 2), ((None, None), True, ANY_POWER), ((0, 0), True, 0), ((1, 1), False, 0)],
+)
+def test_what_tensorflow_keeps_of_a_batch_grows_with_it(powers, is_constant, power) -> None:
+    # GIVEN a matrix from before the step
+    size, step = 4 * BATCH * BATCH * 4, Recorder()
+    step.run("a", [], [(0x1000, size)])
+    fact = OpFact(
+        None,
+        "forward",
+        is_constant=is_constant,
+        output_shapes=((2 * BATCH, 2 * BATCH),),
+        output_dtypes=("float32",),
+        batch_powers=(powers,),
+    )
+    facts = dataclasses.replace(FACTS, graphs=graph(eye=fact), batch=BatchFacts(BATCH))
+    assert BatchPowers(Classifier(step.trace(), facts), BATCH).of(0, "other_state") == power
+
+
+def shown(*results: tuple[tuple[int, ...], OpFact], batch: BatchFacts = BatchFacts()) -> int | None:  # noqa: B008
+    """The batch size of a step by results of ops with these facts."""
+    step, texts, ops = Recorder(), {}, {}
+    for number, (sizes, fact) in enumerate(results):
+        step.run(f"op{number}", [(0x1000 * (number + 1), 4 * math.prod(sizes))])
+        texts[number] = f"[{','.join(map(str, sizes))}]", FLOAT
+        ops[f"op{number}"] = fact
+    facts = dataclasses.replace(FACTS, graphs=graph(**ops), batch=batch)
+    return Classifier(with_shapes(step.trace(), texts), facts).window.facts.batch.size
+
+
+def of_layer(*shape: int, has_rows: bool = False) -> OpFact:
+    return OpFact("m/a", "forward", has_rows=has_rows, output_shapes=(shape,))
+
+
+def test_an_open_batch_is_as_long_as_the_results_of_its_rows() -> None:
+    rows = of_layer(-1, 64, has_rows=True)
+    assert shown(((24, 64), rows), ((24 * 7, 8), of_layer(-1, 8))) == 24
+    assert shown(((24, 64), of_layer(-1, 64))) is None
+    assert shown(((24, 64), of_layer(24, 64, has_rows=True))) is None  # traced for one size
+    # What is noted of it may be a full batch's.
+    assert shown(((24, 64), rows), batch=BatchFacts(32)) == 24
+    # Nodes and graphs are no batch of one size, but for a program that says so.
+    nodes = ((140, 64), rows), ((8, 64), of_layer(-1, 64))
+    assert shown(*nodes) is shown(*nodes, batch=BatchFacts(140)) is None
+    assert shown(((140, 64), rows), ((8, 1), of_layer(-1, 1, has_rows=True))) is None
+    assert shown(*nodes, batch=BatchFacts(8, named=True)) == 8
+
+
+def test_a_size_that_no_result_of_a_layer_holds_is_no_batch() -> None:
+    state = ((1, 64), of_layer(1, 64))
+    assert shown(state, batch=BatchFacts(16)) is None
+    assert shown(((32, 64), of_layer(32, 64)), state, batch=BatchFacts(16)) == 16
 
 
 def test_eagerly_a_square_is_each_example_by_each_example_or_by_as_many_features() -> None:

@@ -66,6 +66,7 @@ from tb_memplugin.fit.simulation import (
 )
 from tb_memplugin.fit.steps import LEFT_OUT
 from tb_memplugin.schema import (
+    ANY_POWER,
     SCRATCH_POWER,
     SQUARE_POWER,
     UNKNOWN_POWER,
@@ -195,6 +196,7 @@ FIRST = compiled(
     [(None, 512, U), ("init", 4_000, 0), (None, 10_000, U), (None, 600, U)], 4, first=True
 )
 SQUARE = compiled([("logits", 4096, SQUARE_POWER)], 4)
+ANY = compiled([("eye", 4096, ANY_POWER)], 4)
 OF_FUNCTION = "while/body/_12/__inference_one_step_on_data_"
 
 
@@ -235,6 +237,8 @@ OF_FUNCTION = "while/body/_12/__inference_one_step_on_data_"
         # A size that may grow with the square has a range.
         (SQUARE, 16, [], [4 * 4096], [16 * 4096]),
         (SQUARE, 2, [], [1024], [2048]),
+        (ANY, 16, [], [4096], [16 * 4096]),
+        (ANY, 2, [], [1024], [4096]),
     ],
 )
 def test_sizes_follow_from_another_batch_size_or_have_a_range(

@@ -54,7 +54,13 @@ from tb_memplugin.fit import (
     with_advice,
 )
 from tb_memplugin.fit.search import largest
-from tb_memplugin.fit.simulation import History, Simulated, recorded_peak, start_map
+from tb_memplugin.fit.simulation import (
+    History,
+    Simulated,
+    of_highest_kind,
+    recorded_peak,
+    start_map,
+)
 from tb_memplugin.schema import (
     UNKNOWN_POWER,
     Fix,
@@ -133,6 +139,24 @@ def moved(requests: StepRequests) -> StepRequests:
     address = requests.address.copy()
     address[row] += 256
     return dataclasses.replace(requests, address=address)
+
+
+def test_a_step_that_begins_with_less_memory_is_of_another_kind() -> None:
+    # GIVEN a step after an update, which lacks the accumulators that the others begin with
+    (small,) = (one for one in STEPS[1:2])
+    size = recorded_peak(small).bytes // 8
+    more = {"birth": -1, "death": small.events, "batch_power": 0, "op": -1, "owner": 0}
+    end = int(small.region_address[-1] + small.region_bytes[-1])
+    columns = {"address": end, "allocated": size, "requested": size, **more}
+    large = dataclasses.replace(
+        small,
+        step=small.step + 1,
+        region_address=np.append(small.region_address, end),
+        region_bytes=np.append(small.region_bytes, size),
+        **{name: np.append(getattr(small, name), value) for name, value in columns.items()},
+    )
+    assert of_highest_kind([small, large]) == [large]
+    assert of_highest_kind([small, small]) == [small, small]
 
 
 def test_why_the_traced_steps_are_not_typical_is_said() -> None:
@@ -294,6 +318,15 @@ def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
     assert after.peak_bytes == before.peak_bytes
     assert before.high_bytes < 1.39 * real_peak(32) <= after.high_bytes
     assert before.low_bytes > 0.81 * real_peak(32) >= after.low_bytes
+
+
+def test_a_peak_that_the_order_of_operations_decides_is_an_estimate() -> None:
+    peak = real_peak(BATCH)
+    for share, method in ((0.99, "replay"), (0.8, "estimate")):
+        evidence = Evidence({BATCH: Ran(Interval(round(share * peak), peak, peak), CAPACITY)})
+        prediction = predictor().bounded_by(evidence).predict(Conditions(batch_size=32))
+        assert prediction.method == method
+        assert (method == "estimate") is ("order of operations" in str(prediction.assumptions))
 
 
 @pytest.mark.parametrize("share", [0.92, 1.08])

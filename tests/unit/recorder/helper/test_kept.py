@@ -20,7 +20,14 @@ def test_timelines_thin_out_by_powers_of_two_but_a_new_highest_peak_is_kept() ->
 
 def kept(*steps: tuple[int | None, bool]) -> list[bool]:
     requests = KeptRequests()
-    return [requests.wants("GPU:0", "train", batch, first) for batch, first in steps]
+    return [requests.wants("GPU:0", "train", batch, 1000, first) for batch, first in steps]
+
+
+def test_a_step_with_another_peak_is_kept_beside_three_of_its_batch_size() -> None:
+    requests = KeptRequests()
+    peaks = (1000, 1010, 1020, 1030, 1200, 1210, 800)
+    found = [requests.wants("GPU:0", "train", 4, peak, False) for peak in peaks]
+    assert found == [True, True, True, False, True, False, True]
 
 
 def test_three_steps_of_a_batch_size_are_kept_beside_the_first_one_and_nine_after_a_change() -> (

@@ -318,13 +318,21 @@ WIDE = np.ones((B, B), np.float32)
 """Weights with as many features as there are examples."""
 
 
-def result(step: Callable[..., Any], *shapes: tuple[int | None, ...], batch: int | None = B) -> Any:
-    """Powers of the batch in the dimensions of what a function returns."""
-    specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
-    concrete = traced(step, *specs)
+def of_floats(shape: Any) -> Any:
+    return shape if isinstance(shape, tf.TensorSpec) else tf.TensorSpec(shape, tf.float32)
+
+
+def facts_of_step(step: Callable[..., Any], *shapes: Any, batch: int | None = B) -> Any:
+    concrete = traced(step, *map(of_floats, shapes))
     call_notes.notes(concrete.graph)
     facts = graph_facts({}, lambda item: None, batch_size=batch)
     call_notes.graphs.clear()
+    return facts, concrete
+
+
+def result(step: Callable[..., Any], *shapes: tuple[int | None, ...], batch: int | None = B) -> Any:
+    """Powers of the batch in the dimensions of what a function returns."""
+    facts, concrete = facts_of_step(step, *shapes, batch=batch)
     output = concrete.graph.outputs[0].op
     while output.type == "IdentityN":
         output = output.inputs[0].op
@@ -366,6 +374,13 @@ def joined(x: Any) -> Any:
     return tf.reshape(x, (-1, 7))
 
 
+def masked(x: Any, y: Any) -> Any:
+    """The mask of the own examples among all, as long as the function's batch or computed."""
+    views = logits(x, y)
+    own = tf.eye(2 * B if x.shape[0] else tf.shape(views)[0])
+    return tf.nn.softmax_cross_entropy_with_logits(own, views - 1e9 * own)
+
+
 @pytest.mark.parametrize(
     ("step", "shapes", "powers"),
     [
@@ -383,6 +398,29 @@ def test_where_the_batch_is_among_other_sizes(
     step: Any, shapes: Any, powers: tuple[int, ...]
 ) -> None:
     assert result(step, *shapes) == powers
+
+
+@pytest.mark.parametrize("first", [B, None])
+def test_an_identity_matrix_of_the_batch_holds_it_twice(first: int | None) -> None:
+    (facts,), _ = facts_of_step(masked, (first, 48), (first, 48))
+    matrices = [
+        (fact.is_constant, fact.batch_powers[0])
+        for name, fact in facts.ops.items()
+        if name.startswith("eye/diag") and len(fact.output_shapes[0] or ()) == 2
+    ]
+    assert matrices == [(first is not None, (1, 1))]
+
+
+def test_results_with_the_rows_of_an_argument_are_told_from_those_of_its_parts() -> None:
+    kernel = tf.Variable(WIDE)
+
+    def step(nodes: Any, edges: Any) -> Any:
+        messages = tf.gather(tf.matmul(nodes, kernel), edges[:, 0], name="messages")
+        return tf.math.unsorted_segment_sum(messages, edges[:, 1], tf.shape(nodes)[0])
+
+    (facts,), _ = facts_of_step(step, (None, B), tf.TensorSpec((None, 2), tf.int32))
+    rows = {name for name, fact in facts.ops.items() if fact.has_rows}
+    assert rows == {"nodes", "edges", "MatMul"}
 
 
 def test_a_size_that_the_program_writes_down_is_unknown_beside_an_open_batch() -> None:

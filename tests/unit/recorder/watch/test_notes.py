@@ -487,6 +487,11 @@ BOXES = (tf.ones((8, 32, 32, 3)), [tf.ones((6, 4))] * 8)
         (ROLLOUT, [(1280, 32)], None),
         (ROLLOUT, [(20, 64, 32)], 20),
         ((tf.ones((20, 64, 32)), tf.ones(20)), [(1280, 32)], 20),
+        # The model is given one time step of all examples after the other, or both.
+        (ROLLOUT, [(64, 32)], 64),
+        ((tf.ones((16, 64, 32)),), [(64, 32)], None),
+        # A state of 16 numbers is one example.
+        ((tf.ones(16), tf.ones(16)), [(1, 16)], None),
     ],
 )
 def test_a_function_has_the_batch_that_its_model_is_given(
