@@ -31,13 +31,16 @@ _GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 _FUNCTION = re.compile(r"^__(?:inference|forward|backward)_|_\d+$")
 _INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
 _OPTIMIZED = re.compile(
-    r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$"
+    r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute|CastTo)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$"
 )
 _RELAYOUT = re.compile(
     r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$"
 )
-_OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
-_REWRITE = re.compile(r"[A-Z][A-Za-z]+_")
+_OPTIMIZER_SCOPE = re.compile(
+    r"(?:ArithmeticOptimizer|ConstantFolding|LoopOptimizer|Remapper|Recomputed)/"
+)
+_STAGE = re.compile(r"((?:Arithmetic|Loop)Optimizer|Remapper)/[A-Z][A-Za-z]+_")
+_AFFIX = re.compile(r"[-_]")
 
 UNKNOWN_OP = OpFact(None, "other")
 """Stands, by identity, for the facts of an op that the recorder does not know."""
@@ -101,6 +104,9 @@ class OpNames:
             place = self.place(variant)
             if place is not None:
                 return _derived(name, place[0])
+        named = next(filter(None, map(self.place, _named_in(variants[1:]))), None)
+        if named is not None:
+            return OpFact(named[0].layer, named[0].pass_name, line=named[0].line)
         by_scope = (self._by_scope(root, variant) for variant in variants for root in self._roots)
         return next(filter(None, by_scope), UNKNOWN_OP)
 
@@ -203,21 +209,29 @@ def op_name(execution: str) -> str:
 def _variants(name: str) -> list[str]:
     """The name, and the names of ops that TensorFlow's graph optimizer may have derived it from."""
     stripped = _OPTIMIZED.sub("", name)
-    return [name, *([stripped] if stripped != name else []), *_replaced(stripped)]
+    return list(dict.fromkeys([name, stripped, *_replaced(stripped)]))
 
 
 def _replaced(name: str) -> list[str]:
     """Names before the optimizer: ``s/MatMul`` of
     ``s/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul``."""
-    replaced = []
-    for scope in _OPTIMIZER_SCOPES:
-        before, found, rest = name.partition(scope)
-        if found:
-            replaced.append(before + rest)
-            rewrite = _REWRITE.match(rest)
-            if rewrite:
-                replaced.append(before + rest[rewrite.end() :])
-    return replaced
+    replaced = (_OPTIMIZER_SCOPE.sub("", one) for one in (name, _STAGE.sub("", name)))
+    return [one for one in dict.fromkeys(replaced) if one != name]
+
+
+def _named_in(variants: Iterable[str]) -> Iterator[str]:
+    """Names of ops that the name of an op of the optimizer may contain, the longest first. The
+    optimizer puts its rule, a dtype or a number before the name of the op that the new one serves,
+    and the names of others or a purpose behind it: ``s/add`` of ``s/AddOpsRewrite_Internal_0_add``,
+    ``s/Sum`` of ``s/Sum-reduction_indices``. Source: TensorFlow's ``graph_optimizer_stage.cc`` and
+    ``constant_folding.cc``."""
+    for name in variants:
+        start = name.rfind("/") + 1
+        cuts = [found.start() for found in _AFFIX.finditer(name, start)]
+        starts, ends = [start, *(cut + 1 for cut in cuts)], [*cuts, len(name)]
+        parts = [(end - begin, begin, end) for begin in starts for end in ends if begin < end]
+        for _, begin, end in sorted(parts, reverse=True):
+            yield name[:start] + name[begin:end]
 
 
 def buffers_of(*modules: Module) -> Iterator[Buffer]:

@@ -632,6 +632,28 @@ def test_an_op_that_the_optimizer_rewrote_is_the_one_it_replaces_but_a_term_of_a
     assert ledger_of_op(leaf, m__add_2=FORWARD_A) == {("m/a", "workspace"): 4096}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ArithmeticOptimizer/ReorderCastLikeAndValuePreserving_float_cast_1",
+        "ArithmeticOptimizer/AddOpsRewrite_Internal_0_cast_1",
+        "ArithmeticOptimizer/HoistCommonFactorOutOfAggregation_Mul_cast_1_other_2",
+        "ArithmeticOptimizer/RemoveStackSliceSameAxis_Axis_cast_1",
+        "ConstantFolding/cast_1-reduction_indices",
+        "ConstantFolding/cast_1-folded-1",
+        "ConstantFolding/cast_1_recip",
+        "ConstantFolding/ArithmeticOptimizer/AddOpsRewrite_Leaf_1_cast_1-folded",
+        "cast_1-0-CastToFp16-AutoMixedPrecision",
+        "Recomputed/cast_1",
+    ],
+)
+def test_an_op_that_the_optimizer_made_is_where_the_op_is_that_its_name_contains(name: str) -> None:
+    # GIVEN ops without a layer, so that no scope tells anything, and the optimizer's op beside them
+    ops = {"cast_1": OpFact(None, "backward"), "cast": OpFact("m", "forward")}
+    # THEN the longest name of an op decides, not another one that the name contains as well
+    assert ledger_of_op(name, **ops) == {(None, "activation_gradients"): 4096}
+
+
 NAMES = {
     "PartitionedCall/net/dense/MatMul": ("net/dense", "forward"),
     "StatefulPartitionedCall_1/net/dense/BiasAdd": ("net/dense", "forward"),
