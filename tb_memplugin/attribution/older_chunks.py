@@ -66,7 +66,13 @@ class VariableChunks:
     def stored_in(self, chunk: int) -> VariableFact | None:
         """The variable that stores its new value in a chunk allocated in the window."""
         held = self._held_at_end(self._last.get(chunk, chunk))
-        return held or self._by_name.get(self._execution.maker(chunk).assigns)
+        return held or self._assigned(chunk)
+
+    def _assigned(self, chunk: int) -> VariableFact | None:
+        """The variable to which the op that made a chunk assigns, if the chunk has its size."""
+        variable = self._by_name.get(self._execution.maker(chunk).assigns)
+        is_value = variable and variable.requested_bytes == self._window.requested[chunk]
+        return variable if is_value else None
 
     def _held_at_end(self, chunk: int) -> VariableFact | None:
         """The variable whose value is in a chunk when the window closes."""

@@ -1,8 +1,11 @@
 """One traced window as the ownership rules read it: its chunks, their events, and the facts of its
 ops."""
 
+import dataclasses
+from collections import defaultdict
+
 from tb_memplugin.attribution.chunks import all_chunks, input_events, readers
-from tb_memplugin.attribution.names import OpNames, reordered_ops, texts
+from tb_memplugin.attribution.names import UNKNOWN_OP, OpNames, reordered_ops, texts
 from tb_memplugin.schema import (
     AllocationTrace,
     Category,
@@ -11,6 +14,7 @@ from tb_memplugin.schema import (
     Pass,
     TensorFact,
     TraceFacts,
+    VariableFact,
     dimensions,
 )
 
@@ -23,6 +27,7 @@ class Window:
     """The chunks of one trace, with the columns that the rules look up chunk by chunk, as lists.
 
     Attributes:
+        facts: The facts, with the addresses of all variables that are known.
         op, time: For each event, the index of the op's name, and when it took place, in
             picoseconds.
         reader: For each event, the op execution that ran last on its thread.
@@ -49,6 +54,43 @@ class Window:
         self._dimensions: dict[int, tuple[int, ...] | None] = {}
         self._owners: dict[tuple[str | None, Category], ChunkOwner] = {}
         self._tensors_at_end = {fact.address: fact for fact in facts.tensors_at_end}
+        if trace.start_map is not None:
+            self.facts = dataclasses.replace(facts, variables=self._located_variables())
+
+    def _located_variables(self) -> tuple[VariableFact, ...]:
+        """The variables with the addresses of copy-on-read variables corrected. A sparse update,
+        such as an embedding's, makes a variable copy-on-read for good. Python then sees no address,
+        or that of a copy that no longer exists. The op that assigns the variable frees the chunk
+        with its value before. Other variables are in the chunks of their size with unknown
+        contents, if there are as many."""
+        facts, chunks = self.facts, self.chunks.live(-1)
+        sizes = {self.address[chunk]: self.requested[chunk] for chunk in chunks}
+        known: set[int | None] = {fact.address for fact in facts.tensors}
+        known |= {at for at, chunk in facts.earlier.chunks.items() if chunk.category == "inputs"}
+        lost: dict[str, VariableFact] = {}
+        for fact in facts.variables:
+            if sizes.get(fact.start_address or -1) == fact.requested_bytes:
+                known.add(fact.start_address)
+            else:
+                lost[fact.name] = fact
+        found: dict[str, int] = {}
+        for chunk in chunks if lost else ():
+            freed_by = UNKNOWN_OP if self.outlives(chunk) else self.running(self.death[chunk])
+            owner, address = lost.get(freed_by.assigns or ""), self.address[chunk]
+            if owner and self.requested[chunk] == owner.requested_bytes and address not in known:
+                found.setdefault(owner.name, address)
+        alike: dict[int, list[str]] = defaultdict(list)
+        for name in lost.keys() - found.keys():
+            alike[lost[name].requested_bytes].append(name)
+        known |= set(found.values())
+        for size, names in alike.items():
+            free = [at for at, requested in sizes.items() if requested == size and at not in known]
+            if len(free) == len(names):
+                found.update(zip(sorted(names), sorted(free, reverse=True), strict=True))
+        return tuple(
+            dataclasses.replace(fact, start_address=found.get(fact.name, fact.start_address))
+            for fact in facts.variables
+        )
 
     def outlives(self, chunk: int) -> bool:
         return self.death[chunk] == self.events

@@ -49,6 +49,7 @@ OF_VARIABLES = ASSIGNING | {
 }
 """Types of stateful ops of variables, which a second pass is given as they were in the first
 one."""
+_CHANGES_NOTHING = OF_VARIABLES - ASSIGNING | CALLS.keys()
 # in the gradient of a loop's body, after the body's own op
 _LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")
 
@@ -184,7 +185,8 @@ class GraphOps:
         return arguments - {internal.op.name for _, internal in self._captures}
 
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
-        if self.types[number] == "ReadVariableOp":
+        """Name of the variable that an op changes."""
+        if self.types[number] in _CHANGES_NOTHING:
             return None
         owners = (variables.get(self.ops[source].name) for source, _ in self.inputs[number])
         return next((owner[0] for owner in owners if owner is not None), None)

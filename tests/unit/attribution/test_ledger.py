@@ -515,6 +515,83 @@ def tensor(address: int, size: int) -> TensorFact:
     return TensorFact("inputs", size, address)
 
 
+def lost(name: str, size: int, address: int | None = 0x70000, **also: Any) -> VariableFact:
+    """A variable at the address of a copy that was made for reading it."""
+    fact = VariableFact(name, "weights", f"m/{name}", True, size, "GPU:0", address, None)
+    return dataclasses.replace(fact, **also)
+
+
+def at_step_start(
+    chunks: list[tuple[int, int, int]], step: Recorder, *variables: VariableFact, **ops: OpFact
+) -> dict[tuple[str | None, str], int]:
+    """The ledger of a step that begins with chunks (address, bytes, requested bytes), by owner."""
+    start = memory_map(chunks, [(0, 1 << 20)])
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
+    found = rows(ledger_of(trace, TraceFacts(variables=variables, graphs=graph(**ops))))
+    return {owner: size for owner, size in found.items() if owner[1] != "rounding"}
+
+
+def test_a_copy_on_read_variable_is_matched_by_its_size_if_no_more_chunks_have_it() -> None:
+    def owned(
+        chunks: list[tuple[int, int, int]], *variables: VariableFact
+    ) -> dict[tuple[str | None, str], int]:
+        in_use = sum(size for _, size, _ in chunks)
+        step = Recorder(in_use).runs("a +90000:256")
+        found = at_step_start(chunks, step, *variables, a=OpFact(None, "forward"))
+        return {owner: size for owner, size in found.items() if owner[1] != "workspace"}
+
+    chunks = [(0x100, 1024, 1000), (0x1000, 1024, 900), (0x2000, 5120, 5000)]
+    embedding, w = lost("embedding", 5000), lost("w", 1000, 0x100)
+    assert owned(chunks, embedding, w) == {
+        ("m/embedding", "weights"): 5000,
+        ("m/w", "weights"): 1000,
+        (None, "unattributed"): 900,
+    }
+    # AND also if another chunk is at the copy's address
+    moved = dataclasses.replace(embedding, start_address=0x1000)
+    assert owned(chunks, moved)["m/embedding", "weights"] == 5000
+    alike = [(0x100, 1024, 1000), (0x1000, 1024, 1000), (0x2000, 1024, 1000)]
+    two = lost("one", 1000), lost("other", 1000)
+    assert owned(alike, *two) == {(None, "unattributed"): 3000}
+    # BUT if a third variable has one of the chunks, the two others are theirs
+    assert owned(alike, *two, lost("third", 1000, 0x1000)) == {
+        (f"m/{name}", "weights"): 1000 for name in ("one", "other", "third")
+    }
+
+
+@pytest.mark.parametrize("places", [(0x100, 0x1000), (0x1000, 0x100)])
+def test_a_copy_on_read_variable_had_its_value_where_its_assignment_frees_it(
+    places: tuple[int, int],
+) -> None:
+    # GIVEN a table, its slot, and something else of their size; each assignment makes a new chunk
+    # and frees the old one, and the table is read before that
+    table, slot = places
+    chunks = [(0x100, 1024, 1000), (0x1000, 1024, 1000), (0x2000, 1024, 1000)]
+    step = Recorder(3072).runs(
+        f"gather +4000:1000, slot +5000:1000 -{slot:x}:1000, read +6000:1000, table +7000:1000 "
+        f"-{table:x}:1000 -6000"
+    )
+    of_slot = lost("slot", 1000, layer="m/table", role="optimizer_state")
+    found = at_step_start(
+        chunks,
+        step,
+        lost("table", 1000),
+        of_slot,
+        gather=OpFact("m/table", "forward", saved_for_backward=True),
+        read=OpFact("m/table", "update"),
+        slot=OpFact("m/table", "update", assigns="slot"),
+        table=OpFact("m/table", "update", assigns="table"),
+    )
+    # THEN at the peak, when the table's new value is being made, each counts once
+    assert found == {
+        ("m/table", "weights"): 1000,
+        ("m/table", "optimizer_state"): 1000,
+        ("m/table", "activations"): 1000,
+        ("m/table", "workspace"): 2000,
+        (None, "unattributed"): 1000,
+    }
+
+
 def step_from(in_use: int) -> AllocationTrace:
     return Recorder(in_use).runs("a +20000:100 -9000:2000").trace()
 
