@@ -10,7 +10,7 @@ before ops that it needs in the traced graph; it was made independent of gradien
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -125,6 +125,23 @@ class OpNames:
             if place is not None:
                 return [place[2] + other for other in place[0].passes_to]
         return []
+
+    def calls(self, functions: Container[str]) -> set[str]:
+        """Names of the ops that call these functions."""
+        found, pending = set[str](), [(root, "") for root in self._roots if root.root]
+        while pending:
+            graph, prefix = pending.pop()
+            for op, callees in graph.callees.items():
+                for callee in (self._facts.graphs[index] for label, index in callees if not label):
+                    found.update([prefix + op] if callee.name in functions else ())
+                    pending.append((callee, f"{prefix}{op}/"))
+        return found
+
+    def called(self, name: str | None) -> list[OpFact]:
+        """Facts of the ops of the function that an op calls."""
+        scope = f"{name}/"
+        graphs = (entry for root in self._roots for entry in self._graphs_at(root, scope))
+        return [fact for ops, start in graphs if start == len(scope) for fact in ops.values()]
 
     def place(self, name: str) -> Place | None:
         scope = name[: name.rfind("/") + 1]

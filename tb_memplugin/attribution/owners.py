@@ -3,6 +3,7 @@
 A chunk that a compiled module allocates has the owners of the buffers in it. Its size is measured,
 its contents are the compiler's buffer assignment."""
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeAlias
@@ -14,6 +15,7 @@ from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.older_chunks import OlderChunks, VariableChunks, variable_owner
 from tb_memplugin.attribution.window import Window, layerless
 from tb_memplugin.schema import (
+    DTYPE_BYTES,
     GRADIENTS,
     AllocationTrace,
     Category,
@@ -103,13 +105,17 @@ class Classifier:
     @cached_property
     def mode(self) -> tuple[Mode, int]:
         """How the step ran, and the bytes of compiled modules' chunks at its peak. Most of the
-        bytes there decide: Keras compiles single ops, such as grouped convolutions, in graph mode
-        too."""
+        bytes there decide, but for modules inside ops of a step that runs ops of layers itself."""
         window, mode = self.window, self.window.facts.mode
         live = self.chunks.live(peak_event(window.trace))
         sizes = {one: window.allocated[one] for one in live if window.birth[one] >= 0}
-        compiled = sum(size for one, size in sizes.items() if one in self.plans)
-        if 2 * compiled > sum(sizes.values()):
+        is_graph = any(window.names.fact(name).layer for name in window.names.executed.values())
+        compiled = steps = 0
+        for chunk in sizes.keys() & self.plans.keys():
+            inside_op = self.plans[chunk].module.schedule.inside_op
+            compiled += sizes[chunk]
+            steps += 0 if is_graph and inside_op else sizes[chunk]
+        if 2 * steps > sum(sizes.values()):
             return "xla", compiled
         return mode if mode != "eager" or len(window.trace.layers) else "graph", compiled
 
@@ -119,7 +125,7 @@ class Classifier:
         window = self.window
         if window.is_input[window.birth[chunk]]:
             return layerless("inputs")
-        fact, tensor = self.execution.maker(chunk), window.tensor_at_end(chunk)
+        fact, tensor = self._maker(chunk), window.tensor_at_end(chunk)
         is_saved = fact.pass_name == "forward" and self._is_saved(fact, chunk)
         is_gradient = fact.is_gradient and not fact.relayout and not is_saved
         # a loop may still refer to its last gradients
@@ -137,6 +143,18 @@ class Classifier:
         if is_gradient:
             return window.layer_owner(fact.gradient_of, "weight_gradients")
         return window.layer_owner(fact.layer, self._category(fact, chunk, is_saved))
+
+    def _maker(self, chunk: int) -> OpFact:
+        """Facts of the op that made a chunk; of a compiled op inside a layer those of the op in its
+        function that makes a weight's gradient, if the chunk has the gradient's size."""
+        fact, window = self.execution.maker(chunk), self.window
+        called = window.names.called(window.op_name(chunk)) if window.is_launched(chunk) else ()
+        for inner in called:
+            outputs = zip(inner.output_shapes, inner.output_dtypes, strict=False)
+            sizes = [math.prod(shape or ()) * DTYPE_BYTES.get(dtype, 0) for shape, dtype in outputs]
+            if inner.is_gradient and window.requested[chunk] in sizes:
+                return inner
+        return fact
 
     def _is_saved(self, fact: OpFact, chunk: int) -> bool:
         """Whether a chunk of a forward op is saved for the backward pass: it is still there when

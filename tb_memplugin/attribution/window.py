@@ -4,6 +4,8 @@ ops."""
 import dataclasses
 from collections import defaultdict
 
+import numpy as np
+
 from tb_memplugin.attribution.chunks import all_chunks, input_events, readers
 from tb_memplugin.attribution.names import UNKNOWN_OP, OpNames, reordered_ops, texts
 from tb_memplugin.schema import (
@@ -50,12 +52,47 @@ class Window:
         self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
         self.names.regard_as_early(reordered_ops(trace, self.names, running, facts.before_backward))
+        self._launched = self._launched_by()
         self.allocating = texts(trace, trace.op[(trace.kind == 1) & (trace.region != -1)])
         self._dimensions: dict[int, tuple[int, ...] | None] = {}
         self._owners: dict[tuple[str | None, Category], ChunkOwner] = {}
         self._tensors_at_end = {fact.address: fact for fact in facts.tensors_at_end}
         if trace.start_map is not None:
             self.facts = dataclasses.replace(facts, variables=self._located_variables())
+
+    def _launched_by(self) -> dict[int, str]:
+        """Allocations of compiled modules inside ops of layers, such as Keras's grouped
+        convolutions on a CPU, to the op's name: XLA's requests name none. A module with several
+        layers tells more by itself. A profile lacks a launch that had not ended with it: if only
+        one op calls a module's function unseen, it was that."""
+        trace, names, found = self.trace, self.trace.launches.name, dict[int, str]()
+        sizes = [one.bytes for module in trace.modules for one in module.allocations]
+        unnamed = (trace.kind == 1) & (trace.op < 0) & np.isin(trace.requested, sizes)
+        for event in np.flatnonzero(unnamed).tolist():
+            row = self._launch(event)
+            found[event] = "" if row is None else trace.strings[names[row]]
+        calls = self.names.calls({module.function for module in trace.modules} if found else set())
+        unseen = calls - set(found.values())
+        last = unseen.pop() if len(unseen) == 1 else ""
+        for event, name in list(found.items()):
+            layer = self.names.fact(name or last).layer
+            inner = () if layer is None else self.facts.trainable
+            if layer is None or any(one.startswith(f"{layer}/") for one in inner):
+                del found[event]
+            else:
+                found[event] = name or last
+        return found
+
+    def _launch(self, event: int) -> int | None:
+        """The launch during which an event took place: the last one that began on its thread, if it
+        still runs and no other op began there since."""
+        launches, time, reader = self.trace.launches, self.time[event], self.reader[event]
+        began = (launches.thread == self.trace.thread[event]) & (launches.start_ps <= time)
+        row = int(np.flatnonzero(began)[-1]) if began.any() else None
+        if row is None or time > launches.end_ps[row]:
+            return None
+        since = reader >= 0 and self.trace.ops.start_ps[reader] > launches.start_ps[row]
+        return None if since else row
 
     def _located_variables(self) -> tuple[VariableFact, ...]:
         """The variables with the addresses of copy-on-read variables corrected. A sparse update,
@@ -99,6 +136,14 @@ class Window:
         """Whether a chunk is an op's scratch space. Some ops request their results as such: these
         outlive the op."""
         birth, death, ops = self.birth[chunk], self.death[chunk], self.trace.ops
+        if birth in self._launched:
+            threads = self.trace.thread
+            return (
+                death < self.events
+                and bool(threads[birth] == threads[death])
+                and self.reader[birth] == self.reader[death]
+                and self._launch(birth) == self._launch(death)
+            )
         if birth < 0 or self.trace.text(int(self.trace.region[birth])) != "temp":
             return False
         op, last = self.reader[birth], min(death, self.events - 1)
@@ -107,6 +152,8 @@ class Window:
 
     def op_name(self, chunk: int) -> str | None:
         birth = self.birth[chunk]
+        if birth in self._launched:
+            return self._launched[birth]
         return None if birth < 0 else self.trace.text(self.op[birth])
 
     def dimensions(self, event: int) -> tuple[int, ...] | None:
@@ -130,6 +177,10 @@ class Window:
     def requester(self, chunk: int) -> OpFact:
         """Facts of the op that the event of a new chunk names."""
         return self.names.fact(self.op_name(chunk))
+
+    def is_launched(self, chunk: int) -> bool:
+        """Whether a compiled module inside an op of a layer requested a chunk."""
+        return self.birth[chunk] in self._launched
 
     def tensor_at_end(self, chunk: int) -> TensorFact | None:
         """The tensor that Python holds in a chunk that outlives the window."""

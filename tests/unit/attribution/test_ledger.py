@@ -39,6 +39,7 @@ from tb_memplugin.schema import (
     ChunkOwner,
     ConstantFact,
     Earlier,
+    GraphFacts,
     HeldTensorGroup,
     Intervals,
     Module,
@@ -1092,19 +1093,90 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
     }
 
 
-@pytest.mark.parametrize(("others", "mode"), [(4096, "graph"), (1024, "xla")])
-def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: str) -> None:
-    # GIVEN one compiled op, as Keras's grouped convolutions are in graph mode, beside other results
-    planned = BufferAllocation(2048, False, (buffer("a", 2048, 0, 1, 0),))
+@pytest.mark.parametrize(
+    ("others", "layers", "mode"),
+    [(4096, "ab", "graph"), (1024, "ab", "xla"), (1024, "aa", "graph")],
+)
+def test_a_step_is_compiled_if_modules_hold_most_of_its_peak_unless_they_are_of_one_op(
+    others: int, layers: str, mode: str
+) -> None:
+    # GIVEN a module of several layers, or the inside of an op, beside other results
+    buffers = tuple(buffer(op, 1024, 0, 1, 1024 * at) for at, op in enumerate(layers))
     step = Recorder()
     step.run("b", [(0x1000, others)])
     step.event(1, 0x8000, 2048)
+    planned = BufferAllocation(2048, False, buffers)
     trace = dataclasses.replace(
         step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),)
     )
     facts = dataclasses.replace(FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B))
     snapshot = ledger_of(trace, facts)
     assert snapshot.mode == mode and "XLA allocates their 2048 bytes" in snapshot.not_available[-1]
+
+
+@pytest.mark.parametrize("layer", ["m/a", "m"])
+def test_a_compiled_op_inside_a_layer_has_its_memory_and_the_step_stays_a_graph(layer: str) -> None:
+    # GIVEN a forward and a backward op that launch modules with results and scratch space
+    at = {"y": 0x10000, "dx": 0x20000, "dw": 0x30000, "scratch": 0x40000}
+    sizes = {"y": 8192, "dx": 4096, "dw": 1024, "scratch": 16384}
+    planned = [BufferAllocation(size, name != "scratch", ()) for name, size in sizes.items()]
+    step = Recorder().runs("a +1000:256")
+    begun = step.time
+    step.event(1, at["y"], sizes["y"])
+    step.runs("b +4000:256 -4000")
+    turn = step.time
+    step.runs("da +2000:256")
+    began = step.time
+    for name in ("dx", "dw", "scratch"):
+        step.event(1, at[name], sizes[name])
+    step.event(-1, at["scratch"], sizes["scratch"])
+    step.runs("up -30000, da -20000 -10000 -2000")
+    trace, end = step.trace(), step.time
+    names = len(trace.strings), len(trace.strings) + 1
+    # AND the second launch still runs while its successors do on the same thread
+    launches = Intervals(*np.asarray([[0, 0], [begun, began], [turn, end], names]))
+    trace = dataclasses.replace(
+        trace,
+        strings=(*trace.strings, "call", "dcall"),
+        launches=launches,
+        modules=(Module("a_forward__conv_xla_1__.1", "", tuple(planned)),),
+    )
+    gradient = dataclasses.replace(GRADIENT, output_shapes=((16, 16),), output_dtypes=("float32",))
+    facts = dataclasses.replace(
+        FACTS,
+        graphs=(
+            GraphFacts(
+                "train",
+                {
+                    **graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, up=OpFact("m/a", "update"))[
+                        0
+                    ].ops,
+                    "call": OpFact(layer, "forward", saved_for_backward=True),
+                    "dcall": OpFact(layer, "backward"),
+                },
+                {"dcall": (("", 1),)},
+                True,
+            ),
+            GraphFacts("__backward_1", {"Identity": gradient}, {}, False),
+        ),
+    )
+    step_made = attributed(trace, facts)
+    chunks = step_made.chunks
+    columns = zip(chunks.requested.tolist(), chunks.owner.tolist(), strict=True)
+    found = {size: chunks.owners[owner] for size, owner in columns}
+    owners = {name: (found[size].layer, found[size].category) for name, size in sizes.items()}
+    # THEN a module of a layer with layers in it keeps its own contents
+    if layer == "m":
+        assert owners["dw"] == (None, "workspace")
+        return
+    assert step_made.snapshot.mode == "graph"
+    assert not any("XLA" in note for note in step_made.snapshot.not_available)
+    assert owners == {
+        "y": ("m/a", "activations"),
+        "dx": ("m/a", "activation_gradients"),
+        "dw": ("m/a", "weight_gradients"),
+        "scratch": ("m/a", "workspace"),
+    }
 
 
 def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:
