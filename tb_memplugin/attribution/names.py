@@ -8,6 +8,7 @@ x ** 2`` then runs in the forward pass under the name of ``gradient * 3``. Such 
 before ops that it needs in the traced graph; it was made independent of gradients."""
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -40,7 +41,6 @@ _OPTIMIZER_SCOPE = re.compile(
     r"(?:ArithmeticOptimizer|ConstantFolding|LoopOptimizer|Remapper|Recomputed)/"
 )
 _STAGE = re.compile(r"((?:Arithmetic|Loop)Optimizer|Remapper)/[A-Z][A-Za-z]+_")
-_AFFIX = re.compile(r"[-_]")
 
 UNKNOWN_OP = OpFact(None, "other")
 """Stands, by identity, for the facts of an op that the recorder does not know."""
@@ -104,9 +104,8 @@ class OpNames:
             place = self.place(variant)
             if place is not None:
                 return _derived(name, place[0])
-        named = next(filter(None, map(self.place, _named_in(variants[1:]))), None)
-        if named is not None:
-            return OpFact(named[0].layer, named[0].pass_name, line=named[0].line)
+        for fact, _, _ in filter(None, map(self.place, _named_in(variants[1:]))):
+            return OpFact(fact.layer, fact.pass_name, line=fact.line)
         by_scope = (self._by_scope(root, variant) for variant in variants for root in self._roots)
         return next(filter(None, by_scope), UNKNOWN_OP)
 
@@ -129,15 +128,14 @@ class OpNames:
     def calls(self, functions: Container[str]) -> set[str]:
         """Names of the ops that call these functions."""
         found, pending = set[str](), [(root, "") for root in self._roots if root.root]
-        while pending:
-            graph, prefix = pending.pop()
+        for graph, prefix in pending:
             for op, callees in graph.callees.items():
                 for callee in (self._facts.graphs[index] for label, index in callees if not label):
                     found.update([prefix + op] if callee.name in functions else ())
                     pending.append((callee, f"{prefix}{op}/"))
         return found
 
-    def called(self, name: str | None) -> list[OpFact]:
+    def called(self, name: str) -> list[OpFact]:
         """Facts of the ops of the function that an op calls."""
         scope = f"{name}/"
         graphs = (entry for root in self._roots for entry in self._graphs_at(root, scope))
@@ -243,12 +241,12 @@ def _named_in(variants: Iterable[str]) -> Iterator[str]:
     ``s/Sum`` of ``s/Sum-reduction_indices``. Source: TensorFlow's ``graph_optimizer_stage.cc`` and
     ``constant_folding.cc``."""
     for name in variants:
-        start = name.rfind("/") + 1
-        cuts = [found.start() for found in _AFFIX.finditer(name, start)]
-        starts, ends = [start, *(cut + 1 for cut in cuts)], [*cuts, len(name)]
-        parts = [(end - begin, begin, end) for begin in starts for end in ends if begin < end]
-        for _, begin, end in sorted(parts, reverse=True):
-            yield name[:start] + name[begin:end]
+        scope, slash, last = name.rpartition("/")
+        words = re.split(r"([-_])", last)
+        ranges = itertools.combinations(range(len(words) + 1), 2)
+        parts = ["".join(words[first:end]) for first, end in ranges]
+        for part in sorted(parts, key=len, reverse=True):
+            yield scope + slash + part
 
 
 def buffers_of(*modules: Module) -> Iterator[Buffer]:

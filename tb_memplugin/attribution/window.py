@@ -34,6 +34,7 @@ class Window:
             picoseconds.
         reader: For each event, the op execution that ran last on its thread.
         is_input: For each event, whether the input pipeline allocates.
+        launched: Allocations inside compiled ops of layers, to the op's name.
         allocating: Names of the ops that allocated tensors of their own."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
@@ -52,7 +53,7 @@ class Window:
         self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
         self.names.regard_as_early(reordered_ops(trace, self.names, running, facts.before_backward))
-        self._launched = self._launched_by()
+        self.launched = self._launched_by()
         self.allocating = texts(trace, trace.op[(trace.kind == 1) & (trace.region != -1)])
         self._dimensions: dict[int, tuple[int, ...] | None] = {}
         self._owners: dict[tuple[str | None, Category], ChunkOwner] = {}
@@ -70,29 +71,25 @@ class Window:
         unnamed = (trace.kind == 1) & (trace.op < 0) & np.isin(trace.requested, sizes)
         for event in np.flatnonzero(unnamed).tolist():
             row = self._launch(event)
-            found[event] = "" if row is None else trace.strings[names[row]]
+            found[event] = trace.text(-1 if row is None else int(names[row])) or ""
         calls = self.names.calls({module.function for module in trace.modules} if found else set())
         unseen = calls - set(found.values())
         last = unseen.pop() if len(unseen) == 1 else ""
-        for event, name in list(found.items()):
-            layer = self.names.fact(name or last).layer
-            inner = () if layer is None else self.facts.trainable
-            if layer is None or any(one.startswith(f"{layer}/") for one in inner):
-                del found[event]
-            else:
-                found[event] = name or last
-        return found
+        outer = {"", *(path.rpartition("/")[0] for path in self.facts.trainable)}
+        named = ((event, name or last) for event, name in found.items())
+        fact = self.names.fact
+        return {event: op for event, op in named if (fact(op).layer or "") not in outer}
 
     def _launch(self, event: int) -> int | None:
         """The launch during which an event took place: the last one that began on its thread, if it
         still runs and no other op began there since."""
         launches, time, reader = self.trace.launches, self.time[event], self.reader[event]
         began = (launches.thread == self.trace.thread[event]) & (launches.start_ps <= time)
-        row = int(np.flatnonzero(began)[-1]) if began.any() else None
-        if row is None or time > launches.end_ps[row]:
-            return None
-        since = reader >= 0 and self.trace.ops.start_ps[reader] > launches.start_ps[row]
-        return None if since else row
+        for row in np.flatnonzero(began)[-1:].tolist():
+            is_next = reader < 0 or self.trace.ops.start_ps[reader] <= launches.start_ps[row]
+            if is_next and time <= launches.end_ps[row]:
+                return int(row)
+        return None
 
     def _located_variables(self) -> tuple[VariableFact, ...]:
         """The variables with the addresses of copy-on-read variables corrected. A sparse update,
@@ -136,14 +133,9 @@ class Window:
         """Whether a chunk is an op's scratch space. Some ops request their results as such: these
         outlive the op."""
         birth, death, ops = self.birth[chunk], self.death[chunk], self.trace.ops
-        if birth in self._launched:
-            threads = self.trace.thread
-            return (
-                death < self.events
-                and bool(threads[birth] == threads[death])
-                and self.reader[birth] == self.reader[death]
-                and self._launch(birth) == self._launch(death)
-            )
+        if birth in self.launched and death < self.events:
+            thread, reader = self.trace.thread, self.reader
+            return bool(thread[birth] == thread[death]) and reader[birth] == reader[death]
         if birth < 0 or self.trace.text(int(self.trace.region[birth])) != "temp":
             return False
         op, last = self.reader[birth], min(death, self.events - 1)
@@ -152,8 +144,8 @@ class Window:
 
     def op_name(self, chunk: int) -> str | None:
         birth = self.birth[chunk]
-        if birth in self._launched:
-            return self._launched[birth]
+        if birth in self.launched:
+            return self.launched[birth]
         return None if birth < 0 else self.trace.text(self.op[birth])
 
     def dimensions(self, event: int) -> tuple[int, ...] | None:
@@ -177,10 +169,6 @@ class Window:
     def requester(self, chunk: int) -> OpFact:
         """Facts of the op that the event of a new chunk names."""
         return self.names.fact(self.op_name(chunk))
-
-    def is_launched(self, chunk: int) -> bool:
-        """Whether a compiled module inside an op of a layer requested a chunk."""
-        return self.birth[chunk] in self._launched
 
     def tensor_at_end(self, chunk: int) -> TensorFact | None:
         """The tensor that Python holds in a chunk that outlives the window."""

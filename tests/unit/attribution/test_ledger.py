@@ -593,6 +593,34 @@ def test_a_copy_on_read_variable_had_its_value_where_its_assignment_frees_it(
     }
 
 
+def test_a_weight_that_its_average_overwrites_and_the_average_count_once() -> None:
+    # GIVEN a weight that is assigned twice: an update's result, then the new average, which both
+    # variables share in the end
+    weight = lost("w", 1000, 0x100, end_address=0x5000)
+    average = lost("average", 1000, 0x1000, end_address=0x5000, layer="m/w", role="optimizer_state")
+    step = Recorder(2048).runs(
+        "update +4000:1000 -100:1000, mean +5000:1000, assign -1000:1000, peak +9000:2048 -9000, "
+        "overwrite -4000"
+    )
+    update = OpFact("m/w", "update")
+    found = at_step_start(
+        [(0x100, 1024, 1000), (0x1000, 1024, 1000)],
+        step,
+        weight,
+        average,
+        update=dataclasses.replace(update, assigns="w"),
+        mean=update,
+        assign=dataclasses.replace(update, assigns="average"),
+        peak=update,
+        overwrite=dataclasses.replace(update, assigns="w"),
+    )
+    assert found == {
+        ("m/w", "weights"): 1000,
+        ("m/w", "optimizer_state"): 1000,
+        ("m/w", "workspace"): 2048,
+    }
+
+
 def step_from(in_use: int) -> AllocationTrace:
     return Recorder(in_use).runs("a +20000:100 -9000:2000").trace()
 
