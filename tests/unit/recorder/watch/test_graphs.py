@@ -116,6 +116,25 @@ def test_what_only_reads_a_variable_assigns_nothing() -> None:
     assert [name for name, fact in facts.ops.items() if fact.assigns] == ["ResourceScatterSub"]
 
 
+def test_the_gradient_of_a_called_function_is_of_the_layer_that_called_it() -> None:
+    class Calls(keras.layers.Layer):
+        def call(self, values: Any) -> Any:
+            return tf.function(lambda one: tf.tanh(one) * one)(values)
+
+    layer, after = Calls(name="calls"), dense("after")
+
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            loss = tf.reduce_sum(after(layer(values)))
+        return tape.gradient(loss, values)
+
+    traced(step, tf.ones((4, 3)))
+    root = graph_facts({id(layer): "calls", id(after): "after"}, lambda item: None)[0]
+    layers = {root.ops[name].pass_name: root.ops[name].layer for name in root.callees}
+    assert layers == {"forward": "calls", "backward": "calls"}
+
+
 def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> None:
     layer = dense()
 
