@@ -8,9 +8,10 @@ x ** 2`` then runs in the forward pass under the name of ``gradient * 3``. Such 
 before ops that it needs in the traced graph; it was made independent of gradients."""
 
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -31,13 +32,15 @@ _GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 _FUNCTION = re.compile(r"^__(?:inference|forward|backward)_|_\d+$")
 _INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
 _OPTIMIZED = re.compile(
-    r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$"
+    r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute|CastTo)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$"
 )
 _RELAYOUT = re.compile(
     r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$"
 )
-_OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
-_REWRITE = re.compile(r"[A-Z][A-Za-z]+_")
+_OPTIMIZER_SCOPE = re.compile(
+    r"(?:ArithmeticOptimizer|ConstantFolding|LoopOptimizer|Remapper|Recomputed)/"
+)
+_STAGE = re.compile(r"((?:Arithmetic|Loop)Optimizer|Remapper)/[A-Z][A-Za-z]+_")
 
 UNKNOWN_OP = OpFact(None, "other")
 """Stands, by identity, for the facts of an op that the recorder does not know."""
@@ -101,6 +104,8 @@ class OpNames:
             place = self.place(variant)
             if place is not None:
                 return _derived(name, place[0])
+        for fact, _, _ in filter(None, map(self.place, _named_in(variants[1:]))):
+            return OpFact(fact.layer, fact.pass_name, line=fact.line)
         by_scope = (self._by_scope(root, variant) for variant in variants for root in self._roots)
         return next(filter(None, by_scope), UNKNOWN_OP)
 
@@ -119,6 +124,22 @@ class OpNames:
             if place is not None:
                 return [place[2] + other for other in place[0].passes_to]
         return []
+
+    def calls(self, functions: Container[str]) -> set[str]:
+        """Names of the ops that call these functions."""
+        found, pending = set[str](), [(root, "") for root in self._roots if root.root]
+        for graph, prefix in pending:
+            for op, callees in graph.callees.items():
+                for callee in (self._facts.graphs[index] for label, index in callees if not label):
+                    found.update([prefix + op] if callee.name in functions else ())
+                    pending.append((callee, f"{prefix}{op}/"))
+        return found
+
+    def called(self, name: str) -> list[OpFact]:
+        """Facts of the ops of the function that an op calls."""
+        scope = f"{name}/"
+        graphs = (entry for root in self._roots for entry in self._graphs_at(root, scope))
+        return [fact for ops, start in graphs if start == len(scope) for fact in ops.values()]
 
     def place(self, name: str) -> Place | None:
         scope = name[: name.rfind("/") + 1]
@@ -203,21 +224,29 @@ def op_name(execution: str) -> str:
 def _variants(name: str) -> list[str]:
     """The name, and the names of ops that TensorFlow's graph optimizer may have derived it from."""
     stripped = _OPTIMIZED.sub("", name)
-    return [name, *([stripped] if stripped != name else []), *_replaced(stripped)]
+    return list(dict.fromkeys([name, stripped, *_replaced(stripped)]))
 
 
 def _replaced(name: str) -> list[str]:
     """Names before the optimizer: ``s/MatMul`` of
     ``s/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul``."""
-    replaced = []
-    for scope in _OPTIMIZER_SCOPES:
-        before, found, rest = name.partition(scope)
-        if found:
-            replaced.append(before + rest)
-            rewrite = _REWRITE.match(rest)
-            if rewrite:
-                replaced.append(before + rest[rewrite.end() :])
-    return replaced
+    replaced = (_OPTIMIZER_SCOPE.sub("", one) for one in (name, _STAGE.sub("", name)))
+    return [one for one in dict.fromkeys(replaced) if one != name]
+
+
+def _named_in(variants: Iterable[str]) -> Iterator[str]:
+    """Names of ops that the name of an op of the optimizer may contain, the longest first. The
+    optimizer puts its rule, a dtype or a number before the name of the op that the new one serves,
+    and the names of others or a purpose behind it: ``s/add`` of ``s/AddOpsRewrite_Internal_0_add``,
+    ``s/Sum`` of ``s/Sum-reduction_indices``. Source: TensorFlow's ``graph_optimizer_stage.cc`` and
+    ``constant_folding.cc``."""
+    for name in variants:
+        scope, slash, last = name.rpartition("/")
+        words = re.split(r"([-_])", last)
+        ranges = itertools.combinations(range(len(words) + 1), 2)
+        parts = ["".join(words[first:end]) for first, end in ranges]
+        for part in sorted(parts, key=len, reverse=True):
+            yield scope + slash + part
 
 
 def buffers_of(*modules: Module) -> Iterator[Buffer]:

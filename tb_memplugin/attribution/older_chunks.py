@@ -4,6 +4,7 @@ window."""
 import bisect
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,9 @@ class VariableChunks:
         # Variables may share a buffer: the first one owns it.
         variables = window.facts.variables[::-1]
         self.at_start = {fact.start_address: fact for fact in variables}
-        self._at_end = {fact.end_address: fact for fact in variables}
+        self._at_end: dict[int | None, list[VariableFact]] = defaultdict(list)
+        for fact in window.facts.variables:
+            self._at_end[fact.end_address].append(fact)
         self._by_name: dict[str | None, VariableFact] = {fact.name: fact for fact in variables}
         columns = zip(window.address, window.birth, window.death, strict=True)
         self._freed = {address: death for address, birth, death in columns if birth < 0}
@@ -63,28 +66,44 @@ class VariableChunks:
                     break
                 self._previous[after], self._last[before] = before, chunks[-1]
 
-    def stored_in(self, chunk: int) -> VariableFact | None:
-        """The variable that stores its new value in a chunk allocated in the window."""
-        held = self._held_at_end(self._last.get(chunk, chunk))
-        return held or self._by_name.get(self._execution.maker(chunk).assigns)
+    def stored_in(self, chunk: int) -> list[VariableFact]:
+        """The variables that store their new value in a chunk allocated in the window; the first
+        one owns it in the end. An average that overwrites a weight shares its chunk."""
+        return self._held_at_end(self._last.get(chunk, chunk)) or self._assigned(chunk)
 
-    def _held_at_end(self, chunk: int) -> VariableFact | None:
-        """The variable whose value is in a chunk when the window closes."""
+    def _assigned(self, chunk: int) -> list[VariableFact]:
+        """The variable to which the op that made a chunk assigns, if the chunk has its size."""
+        variable = self._by_name.get(self._execution.maker(chunk).assigns)
+        is_value = variable and variable.requested_bytes == self._window.requested[chunk]
+        return [variable] if variable and is_value else []
+
+    def _held_at_end(self, chunk: int) -> list[VariableFact]:
+        """The variables whose value is in a chunk when the window closes."""
         window = self._window
-        variable = self._at_end.get(window.address[chunk]) if window.outlives(chunk) else None
-        if variable is None or rounded_bytes(variable.requested_bytes) > window.allocated[chunk]:
-            return None
-        return variable
+        held = self._at_end.get(window.address[chunk], []) if window.outlives(chunk) else []
+        fits = (rounded_bytes(one.requested_bytes) <= window.allocated[chunk] for one in held)
+        return held if all(fits) else []
+
+    @cached_property
+    def _freed_values(self) -> dict[str, list[int]]:
+        """Variable to the events that free a value which an op assigned to it in the window."""
+        freed: dict[str, list[int]] = defaultdict(list)
+        for chunk, death in enumerate(self._window.death):
+            for variable in self._assigned(chunk):
+                freed[variable.name].append(death)
+        return freed
 
     def owned_from(self, variable: VariableFact, chunk: int) -> int:
         """The event from which the variable owns its new chunk, which is only being filled before:
         the one that frees the chunk with its value before, -1 if that is unknown."""
-        before = self._previous.get(chunk)
+        window, before = self._window, self._previous.get(chunk)
         if before is not None:
-            return self._window.death[before]
-        if variable.start_address is None:
-            return -1
-        return self._freed.get(variable.start_address, self._window.events)
+            return window.death[before]
+        freed = -1
+        if variable.start_address is not None:
+            freed = self._freed.get(variable.start_address, window.events)
+        earlier = (one for one in self._freed_values[variable.name] if one < window.death[chunk])
+        return max([freed, *earlier])
 
 
 class OlderChunks:

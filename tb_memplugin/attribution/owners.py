@@ -4,6 +4,7 @@ A chunk that a compiled module allocates has the owners of the buffers in it. It
 its contents are the compiler's buffer assignment."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeAlias
@@ -16,6 +17,7 @@ from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.older_chunks import OlderChunks, VariableChunks, variable_owner
 from tb_memplugin.attribution.window import Window, layerless
 from tb_memplugin.schema import (
+    DTYPE_BYTES,
     GRADIENTS,
     AllocationTrace,
     Category,
@@ -54,11 +56,11 @@ class Classifier:
         """The owners of a chunk at an instant of its life (number of an event): several for a
         compiled module's chunk."""
         spans = self.spans(chunk)
-        begin, _, parts = spans[-1]
-        return parts if begin <= instant else spans[0][2]
+        parts = (parts for begin, _, parts in reversed(spans) if begin <= instant)
+        return next(parts, spans[0][2])
 
     def spans(self, chunk: int) -> Spans:
-        """A variable's new chunk has two spans, as the variable owns it once the old chunk is
+        """A variable's new chunk has several spans, as the variable owns it once the old chunk is
         freed."""
         if chunk not in self._spans:
             self._spans[chunk] = self._find_spans(chunk)
@@ -73,14 +75,16 @@ class Classifier:
         elif birth < 0:
             spans = [(birth, death, [(self.older.owner(chunk), *size)])]
         else:
-            owner, variable = self._new_owner(chunk), self._variables.stored_in(chunk)
-            spans = [(birth, death, [(owner, *size)])]
-            if variable is not None:
-                if owner.category == "other_state":  # computed outside an optimizer
-                    owner = window.layer_owner(variable.layer, "workspace")
-                turn = min(max(birth, self._variables.owned_from(variable, chunk)), death)
-                both = ((birth, turn, owner), (turn, death, variable_owner(variable)))
-                spans = [(at, end, [(one, *size)]) for at, end, one in both if at < end]
+            owner, turn, spans = self._new_owner(chunk), death, []
+            stored = self._variables.stored_in(chunk)
+            if stored and owner.category == "other_state":  # computed outside an optimizer
+                owner = window.layer_owner(stored[0].layer, "workspace")
+            for variable in stored:
+                begin = min(max(birth, self._variables.owned_from(variable, chunk)), turn)
+                spans.insert(0, (begin, turn, [(variable_owner(variable), *size)]))
+                turn = begin
+            spans.insert(0, (birth, turn, [(owner, *size)]))
+            spans = [span for span in spans if span[0] < span[1]]
         if not (window.facts.before_backward and window.outlives(chunk)):
             return spans
         return [(begin, end, self._without_gradients(parts)) for begin, end, parts in spans]
@@ -106,13 +110,15 @@ class Classifier:
     @cached_property
     def mode(self) -> tuple[Mode, int]:
         """How the step ran, and the bytes of compiled modules' chunks at its peak. Most of the
-        bytes there decide: Keras compiles single ops, such as grouped convolutions, in graph mode
-        too."""
+        bytes there decide, but for modules inside ops of a step that runs ops of layers itself."""
         window, mode = self.window, self.window.facts.mode
         live = self.chunks.live(peak_event(window.trace))
         sizes = {one: window.allocated[one] for one in live if window.birth[one] >= 0}
-        compiled = sum(size for one, size in sizes.items() if one in self.plans)
-        if 2 * compiled > sum(sizes.values()):
+        is_graph = any(window.names.fact(name).layer for name in window.names.executed.values())
+        modules = {one: self.plans[one].module for one in sizes.keys() & self.plans.keys()}
+        compiled = sum(sizes[one] for one in modules)
+        inside = [one for one in modules if is_graph and modules[one].schedule.inside_op]
+        if 2 * (compiled - sum(sizes[one] for one in inside)) > sum(sizes.values()):
             return "xla", compiled
         return mode if mode != "eager" or len(window.trace.layers) else "graph", compiled
 
@@ -122,7 +128,7 @@ class Classifier:
         window = self.window
         if window.is_input[window.birth[chunk]]:
             return layerless("inputs")
-        fact, tensor = self.execution.maker(chunk), window.tensor_at_end(chunk)
+        fact, tensor = self._maker(chunk), window.tensor_at_end(chunk)
         is_saved = fact.pass_name == "forward" and self._is_saved(fact, chunk)
         is_gradient = fact.is_gradient and not fact.relayout and not is_saved
         # a loop may still refer to its last gradients
@@ -140,6 +146,18 @@ class Classifier:
         if is_gradient:
             return window.layer_owner(fact.gradient_of, "weight_gradients")
         return window.layer_owner(fact.layer, self._category(fact, chunk, is_saved))
+
+    def _maker(self, chunk: int) -> OpFact:
+        """Facts of the op that made a chunk; of a compiled op inside a layer those of the op in its
+        function that makes a weight's gradient, if the chunk has the gradient's size."""
+        fact, window = self.execution.maker(chunk), self.window
+        op = window.launched.get(window.birth[chunk])
+        for inner in () if op is None else window.names.called(op):
+            outputs = zip(inner.output_shapes, inner.output_dtypes, strict=False)
+            sizes = [math.prod(shape or ()) * DTYPE_BYTES.get(dtype, 0) for shape, dtype in outputs]
+            if inner.is_gradient and window.requested[chunk] in sizes:
+                return inner
+        return fact
 
     def _is_saved(self, fact: OpFact, chunk: int) -> bool:
         """Whether a chunk of a forward op is saved for the backward pass: it is still there when
@@ -226,7 +244,7 @@ class Classifier:
             for plan in self._planned.get(window.requested[chunk], ()):
                 if name is None or plan.module.module.function in name:
                     # a variable's new value is no result of the module any more
-                    if not plan.allocation.output or self._variables.stored_in(chunk) is None:
+                    if not plan.allocation.output or not self._variables.stored_in(chunk):
                         yield chunk, plan
                     break
 

@@ -51,7 +51,6 @@ class AttributedStep:
         capacity_bytes: int | None = None,
     ) -> None:
         self.trace = trace
-        self._step: int = step
         self._step, self._phase = step, phase
         self._wall_time, self._capacity = wall_time, capacity_bytes
         self._classifier = Classifier(trace, facts)

@@ -1,8 +1,13 @@
 """One traced window as the ownership rules read it: its chunks, their events, and the facts of its
 ops."""
 
+import dataclasses
+from collections import defaultdict
+
+import numpy as np
+
 from tb_memplugin.attribution.chunks import all_chunks, input_events, readers
-from tb_memplugin.attribution.names import OpNames, reordered_ops, texts
+from tb_memplugin.attribution.names import UNKNOWN_OP, OpNames, reordered_ops, texts
 from tb_memplugin.schema import (
     AllocationTrace,
     Category,
@@ -11,6 +16,7 @@ from tb_memplugin.schema import (
     Pass,
     TensorFact,
     TraceFacts,
+    VariableFact,
     dimensions,
 )
 
@@ -23,10 +29,12 @@ class Window:
     """The chunks of one trace, with the columns that the rules look up chunk by chunk, as lists.
 
     Attributes:
+        facts: The facts, with the addresses of all variables that are known.
         op, time: For each event, the index of the op's name, and when it took place, in
             picoseconds.
         reader: For each event, the op execution that ran last on its thread.
         is_input: For each event, whether the input pipeline allocates.
+        launched: Allocations inside compiled ops of layers, to the op's name.
         allocating: Names of the ops that allocated tensors of their own."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
@@ -45,10 +53,78 @@ class Window:
         self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
         self.names.regard_as_early(reordered_ops(trace, self.names, running, facts.before_backward))
+        self.launched = self._launched_by()
         self.allocating = texts(trace, trace.op[(trace.kind == 1) & (trace.region != -1)])
         self._dimensions: dict[int, tuple[int, ...] | None] = {}
         self._owners: dict[tuple[str | None, Category], ChunkOwner] = {}
         self._tensors_at_end = {fact.address: fact for fact in facts.tensors_at_end}
+        if trace.start_map is not None:
+            self.facts = dataclasses.replace(facts, variables=self._located_variables())
+
+    def _launched_by(self) -> dict[int, str]:
+        """Allocations of compiled modules inside ops of layers, such as Keras's grouped
+        convolutions on a CPU, to the op's name: XLA's requests name none. A module with several
+        layers tells more by itself. A profile lacks a launch that had not ended with it: if only
+        one op calls a module's function unseen, it was that."""
+        trace, names, found = self.trace, self.trace.launches.name, dict[int, str]()
+        sizes = [one.bytes for module in trace.modules for one in module.allocations]
+        unnamed = (trace.kind == 1) & (trace.op < 0) & np.isin(trace.requested, sizes)
+        for event in np.flatnonzero(unnamed).tolist():
+            row = self._launch(event)
+            found[event] = trace.text(-1 if row is None else int(names[row])) or ""
+        calls = self.names.calls({module.function for module in trace.modules} if found else set())
+        unseen = calls - set(found.values())
+        last = unseen.pop() if len(unseen) == 1 else ""
+        outer = {"", *(path.rpartition("/")[0] for path in self.facts.trainable)}
+        named = ((event, name or last) for event, name in found.items())
+        fact = self.names.fact
+        return {event: op for event, op in named if (fact(op).layer or "") not in outer}
+
+    def _launch(self, event: int) -> int | None:
+        """The launch during which an event took place: the last one that began on its thread, if it
+        still runs and no other op began there since."""
+        launches, time, reader = self.trace.launches, self.time[event], self.reader[event]
+        began = (launches.thread == self.trace.thread[event]) & (launches.start_ps <= time)
+        for row in np.flatnonzero(began)[-1:].tolist():
+            is_next = reader < 0 or self.trace.ops.start_ps[reader] <= launches.start_ps[row]
+            if is_next and time <= launches.end_ps[row]:
+                return int(row)
+        return None
+
+    def _located_variables(self) -> tuple[VariableFact, ...]:
+        """The variables with the addresses of copy-on-read variables corrected. A sparse update,
+        such as an embedding's, makes a variable copy-on-read for good. Python then sees no address,
+        or that of a copy that no longer exists. The op that assigns the variable frees the chunk
+        with its value before. Other variables are in the chunks of their size with unknown
+        contents, if there are as many."""
+        facts, chunks = self.facts, self.chunks.live(-1)
+        sizes = {self.address[chunk]: self.requested[chunk] for chunk in chunks}
+        known: set[int | None] = {fact.address for fact in facts.tensors}
+        known |= {at for at, chunk in facts.earlier.chunks.items() if chunk.category == "inputs"}
+        lost: dict[str, VariableFact] = {}
+        for fact in facts.variables:
+            if sizes.get(fact.start_address or -1) == fact.requested_bytes:
+                known.add(fact.start_address)
+            else:
+                lost[fact.name] = fact
+        found: dict[str, int] = {}
+        for chunk in chunks if lost else ():
+            freed_by = UNKNOWN_OP if self.outlives(chunk) else self.running(self.death[chunk])
+            owner, address = lost.get(freed_by.assigns or ""), self.address[chunk]
+            if owner and self.requested[chunk] == owner.requested_bytes and address not in known:
+                found.setdefault(owner.name, address)
+        alike: dict[int, list[str]] = defaultdict(list)
+        for name in lost.keys() - found.keys():
+            alike[lost[name].requested_bytes].append(name)
+        known |= set(found.values())
+        for size, names in alike.items():
+            free = [at for at, requested in sizes.items() if requested == size and at not in known]
+            if len(free) == len(names):
+                found.update(zip(sorted(names), sorted(free, reverse=True), strict=True))
+        return tuple(
+            dataclasses.replace(fact, start_address=found.get(fact.name, fact.start_address))
+            for fact in facts.variables
+        )
 
     def outlives(self, chunk: int) -> bool:
         return self.death[chunk] == self.events
@@ -57,6 +133,9 @@ class Window:
         """Whether a chunk is an op's scratch space. Some ops request their results as such: these
         outlive the op."""
         birth, death, ops = self.birth[chunk], self.death[chunk], self.trace.ops
+        if birth in self.launched and death < self.events:
+            thread, reader = self.trace.thread, self.reader
+            return bool(thread[birth] == thread[death]) and reader[birth] == reader[death]
         if birth < 0 or self.trace.text(int(self.trace.region[birth])) != "temp":
             return False
         op, last = self.reader[birth], min(death, self.events - 1)
@@ -65,6 +144,8 @@ class Window:
 
     def op_name(self, chunk: int) -> str | None:
         birth = self.birth[chunk]
+        if birth in self.launched:
+            return self.launched[birth]
         return None if birth < 0 else self.trace.text(self.op[birth])
 
     def dimensions(self, event: int) -> tuple[int, ...] | None:

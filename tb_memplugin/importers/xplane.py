@@ -30,6 +30,9 @@ _MAX_TYPE = 256
 _NO_OP = b"(null)"
 """Op name in TensorFlow 2.16 and 2.18 for allocations that no op requested, e.g. those of XLA."""
 _MEMORY = {b"MemoryAllocation": 1, b"MemoryDeallocation": -1}
+_LAUNCH = b"ExecutorState::ProcessAsync::Start"
+"""Event of an asynchronous op, such as one whose inside XLA compiled; its statistic ``name`` is the
+op's."""
 _PREFIXES = {"calls": b"EagerLocalExecute: ", "layers": LAYER_PREFIX.encode()}
 _FIELDS = (
     *("time_ps", "kind", "thread", "address", "allocated", "requested", "in_use", "available"),
@@ -47,7 +50,8 @@ _COLUMNS = {b"fragmentation": _FRAGMENTATION} | {
     name: column for column, name in enumerate(_STATISTICS, start=3)
 }
 _TEXTS, _ALLOCATOR = _FIELDS.index("op"), _FIELDS.index("allocator")
-_SPANS = {"ops": 2, "calls": 3, "layers": 4}
+_COLUMNS[b"name"] = _TEXTS  # of a launch
+_SPANS = {"ops": 2, "calls": 3, "layers": 4, "launches": 5}
 # Tags of the fields of XSpace, XPlane, XLine, metadata entries, XEvent and XStat.
 _SPACE_PLANES = 8 * 1 + wire.LENGTH
 _PLANE_NAME, _PLANE_LINES, _PLANE_EVENT_NAMES, _PLANE_STAT_NAMES = (
@@ -195,8 +199,7 @@ class _PlaneReader:
         line_ns = np.asarray([fields.of(_LINE_TIME).value[-1:].sum() for fields in lines], np.int64)
         begin = 1000 * line_ns[thread] + offset
         columns = np.stack([thread, begin, begin + duration, name])
-        spans = {span: _intervals(columns[:, kind == code]) for span, code in _SPANS.items()}
-        memory = np.flatnonzero(np.abs(kind) == 1)
+        memory = np.flatnonzero((np.abs(kind) == 1) | (kind == _SPANS["launches"]))
         rows = np.full((len(_FIELDS), len(memory)), -1, np.int64)
         rows[:3] = begin[memory], kind[memory], thread[memory]
         fragmentation = np.full(len(memory), math.nan)
@@ -204,6 +207,14 @@ class _PlaneReader:
         row[memory] = np.arange(len(memory))
         stats = stats.rows(np.flatnonzero(row[stats.message] >= 0))
         self._statistics(stats.inner(data), row[stats.message], rows, fragmentation)
+        launches = rows[1] == _SPANS["launches"]
+        columns[3, memory[launches]] = rows[_TEXTS, launches]
+        spans = {span: _intervals(columns[:, kind == code]) for span, code in _SPANS.items()}
+        memory, rows, fragmentation = (
+            memory[~launches],
+            rows[:, ~launches],
+            fragmentation[~launches],
+        )
         bad = int((rows[3:8] < 0).any(axis=0).sum())
         if bad:
             raise FormatError(
@@ -247,7 +258,7 @@ class _PlaneReader:
         texts = [*self._names.texts, b""]
         kind = np.append(np.where(self._names.typed, _SPANS["ops"], 0), 0)
         for row in np.flatnonzero(kind == 0).tolist():
-            kind[row] = _MEMORY.get(texts[row], 0)
+            kind[row] = _MEMORY.get(texts[row], _SPANS["launches"] * (texts[row] == _LAUNCH))
             for span, prefix in _PREFIXES.items():
                 if texts[row].startswith(prefix):
                     kind[row], texts[row] = _SPANS[span], texts[row][len(prefix) :]

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from tb_memplugin.schema.chunks import MemoryMap
 from tb_memplugin.schema.fields import Floats, Integers, Mode
 from tb_memplugin.schema.layers import TensorShape
@@ -42,6 +44,9 @@ class Intervals:
         return len(self.thread)
 
 
+_NO_INTERVALS = Intervals(*np.zeros((4, 0), np.int64))
+
+
 @dataclasses.dataclass(frozen=True)
 class AllocationTrace:
     """All allocations and deallocations of one allocator in a window, in the allocator's order.
@@ -63,6 +68,7 @@ class AllocationTrace:
         calls: Calls of functions and eager ops from Python (``EagerLocalExecute``), named by
             function or op type.
         layers: The recorder's spans around layer calls in eager mode, named by layer path.
+        launches: Executions of asynchronous ops on the threads that began them, named by op.
         start_in_use: Bytes in use before the first event.
         missed: Number of places where `in_use` does not follow from the previous event; 0 for a
             complete stream.
@@ -92,6 +98,7 @@ class AllocationTrace:
     start_in_use: int
     missed: int
     modules: tuple["Module", ...] = ()
+    launches: Intervals = _NO_INTERVALS
     start_map: MemoryMap | None = None
     end_map: MemoryMap | None = None
 

@@ -574,3 +574,36 @@ def test_a_plan_for_70_percent_of_a_compiled_peak_holds_in_another_process(
     assert plain["jit"] and followed["jit"] is (
         "without XLA" not in planned["text"].splitlines()[1]
     )
+
+
+GROUPED = """
+import sys
+import keras, numpy as np
+import tb_memplugin
+inputs = keras.Input((16, 16, 3))
+hidden = keras.layers.Conv2D(32, 3, padding="same", name="stem")(inputs)
+hidden = keras.layers.Conv2D(32, 3, padding="same", groups=4, name="grouped")(hidden)
+outputs = keras.layers.Dense(2)(keras.layers.GlobalMaxPooling2D()(hidden))
+model = keras.Model(inputs, outputs, name="net")
+model.compile("sgd", "mse")
+x, y = np.random.rand(96, 16, 16, 3).astype("float32"), np.random.rand(96, 2)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[8])
+model.fit(x, y, batch_size=8, verbose=0, callbacks=[callback])
+callback.close()
+answer(None)
+"""
+
+
+def test_an_op_that_keras_compiles_on_a_cpu_is_its_layers_in_a_graph_step(
+    tmp_path: pathlib.Path,
+) -> None:
+    # GIVEN a grouped convolution, which Keras has XLA compile, in a step that is not compiled
+    run_child(GROUPED, str(tmp_path / "run"))
+    (run,) = tb_memplugin.load(tmp_path).values()
+    (snapshot,) = run.snapshots
+    assert snapshot.mode == "graph"
+    saved = [row.bytes for row in snapshot.saved_for_backward if row.layer == "net/grouped"]
+    # THEN copies of its input, float32 of (8, 16, 16, 32), and of its kernel are the layer's
+    assert sum(saved) == 4 * (8 * 16 * 16 * 32 + 3 * 3 * 8 * 32)
+    layerless = {row.category for row in snapshot.ledger if row.layer is None and row.bytes > 65536}
+    assert layerless <= {"inputs", "rounding"}

@@ -186,3 +186,40 @@ answer({"weights": nbytes(model.trainable_weights), "frozen": nbytes(model.non_t
     assert {"net/conv", "net/norm", "net/logits"} <= {
         row.layer for row in snapshot.saved_for_backward
     }
+
+
+EMBEDDINGS = """
+rows = rng.integers(0, 1500, (200, 16))
+tables = [keras.layers.Embedding(1500, 64, name=f"table_{at}") for at in range(2)]
+rows_in = keras.Input((16,))
+hidden = keras.layers.Concatenate()([table(rows_in) for table in tables])
+logits = keras.layers.Dense(4)(keras.layers.GlobalAveragePooling1D()(hidden))
+model = keras.Model(rows_in, logits)
+model.compile("adam", loss)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=list(range(4, 12)))
+model.fit(rows, rng.integers(0, 4, 200), batch_size=16, verbose=0, callbacks=[callback])
+callback.close()
+answer(nbytes(model.weights))
+"""
+
+
+def test_sparsely_updated_weights_and_their_slots_count_once_in_each_step(
+    tmp_path: pathlib.Path,
+) -> None:
+    # GIVEN embeddings of one size, whose lookups and slots are read as copies
+    program = "import sys" + PROGRAM.format(keras=AS_PACKAGE) + EMBEDDINGS
+    weights = run_child(program, str(tmp_path / "run"))
+    (run,) = tb_memplugin.load(tmp_path).values()
+    # THEN Adam has two slots for each weight
+    found = {
+        snapshot.step: [
+            sum(
+                row.bytes
+                for row in snapshot.ledger
+                if row.category == category and row.layer is not None
+            )
+            for category in ("weights", "optimizer_state")
+        ]
+        for snapshot in run.snapshots
+    }
+    assert found == {step: [weights, 2 * weights] for step in range(4, 12)}

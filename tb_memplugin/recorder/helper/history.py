@@ -1,8 +1,7 @@
 """`ChunkHistory`: what earlier windows showed of the chunks of one device."""
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ from tb_memplugin.schema import (
     KnownChunk,
     MemoryMap,
     TraceFacts,
-    VariableFact,
 )
 
 
@@ -49,36 +47,8 @@ class ChunkHistory:
             self._known = {
                 at: one for at, one in known if (at, one.allocated, one.requested) in in_use
             }
-            sizes = {address: requested for address, _, requested in in_use}
-            facts = dataclasses.replace(facts, variables=self._with_addresses(facts, sizes))
         earlier = Earlier(dict(self._known), frozenset(self._input_sizes), self.handle_bytes)
         return dataclasses.replace(facts, earlier=earlier)
-
-    def _with_addresses(
-        self, facts: TraceFacts, in_use: Mapping[int, int]
-    ) -> tuple[VariableFact, ...]:
-        """The variables with the addresses of copy-on-read variables corrected. A sparse update,
-        such as an embedding's, makes a variable copy-on-read for good. Python then sees no address,
-        or that of a copy that no longer exists when the map is read; the value is in a chunk of its
-        size with unknown contents. Variables of one size are matched only if there are as many such
-        chunks as variables."""
-        lost: dict[int, list[VariableFact]] = defaultdict(list)  # by size
-        known: set[int | None] = {fact.address for fact in facts.tensors}
-        known |= {address for address, chunk in self._known.items() if chunk.category == "inputs"}
-        for fact in facts.variables:
-            if in_use.get(fact.start_address or -1) == fact.requested_bytes:
-                known.add(fact.start_address)
-            else:
-                lost[fact.requested_bytes].append(fact)
-        found: dict[int, int | None] = {}
-        for size, variables in lost.items():
-            free = [at for at, in_bytes in in_use.items() if in_bytes == size and at not in known]
-            if len(free) == len(variables):
-                found.update(zip(map(id, variables), sorted(free, reverse=True), strict=True))
-        return tuple(
-            dataclasses.replace(fact, start_address=found.get(id(fact), fact.start_address))
-            for fact in facts.variables
-        )
 
     def remember(
         self,

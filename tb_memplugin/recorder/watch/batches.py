@@ -92,7 +92,7 @@ class BatchNotes:
         counted = next((size for size in each if size), None)
         size = named or only(sizes) or _believed(sizes, counted)
         size = size or _believed(sizes, only(self._stated))
-        return BatchFacts(size, components, bool(named))
+        return BatchFacts(size, components, named=bool(named))
 
     def iterated(self, iterator: Any) -> None:
         self._iterator = weakref.ref(iterator)

@@ -49,6 +49,7 @@ OF_VARIABLES = ASSIGNING | {
 }
 """Types of stateful ops of variables, which a second pass is given as they were in the first
 one."""
+_CHANGES_NOTHING = OF_VARIABLES - ASSIGNING | CALLS.keys()
 # in the gradient of a loop's body, after the body's own op
 _LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")
 
@@ -197,7 +198,8 @@ class GraphOps:
         return arguments - {internal.op.name for _, internal in self._captures}
 
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
-        if self.types[number] == "ReadVariableOp":
+        """Name of the variable that an op changes."""
+        if self.types[number] in _CHANGES_NOTHING:
             return None
         owners = (variables.get(self.ops[source].name) for source, _ in self.inputs[number])
         return next((owner[0] for owner in owners if owner is not None), None)
@@ -258,11 +260,16 @@ class OpLayers:
                 self.layer[number] = self._layer_of_gradient(number, forward)
 
     def _layer_of_gradient(self, number: int, forward: "OpLayers | None") -> str | None:
-        """The layer by the forward op in a gradient op's name, or else by its inputs."""
+        """The layer by the forward op in a gradient op's name, or else by its inputs: of a called
+        function's gradient, which has no such name, by the call whose results it reads."""
         named, layer = self._layer_by_name(self._graph.ops[number].name, forward)
         if named:
             return layer
-        sources = [source for source, _ in self._graph.inputs[number] if self._of_gradient(source)]
+        types, inputs = self._graph.types, [source for source, _ in self._graph.inputs[number]]
+        sources = [source for source in inputs if self._of_gradient(source)]
+        if types[number] in CALLS:
+            called = [one for one in inputs if types[one] in CALLS and one not in sources]
+            sources = called + sources
         layers = (self.layer[source] for source in sources if self.layer[source] is not None)
         return next(layers, self.layer[number])
 

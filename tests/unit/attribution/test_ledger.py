@@ -40,6 +40,7 @@ from tb_memplugin.schema import (
     ChunkOwner,
     ConstantFact,
     Earlier,
+    GraphFacts,
     HeldTensorGroup,
     Intervals,
     Module,
@@ -516,6 +517,111 @@ def tensor(address: int, size: int) -> TensorFact:
     return TensorFact("inputs", size, address)
 
 
+def lost(name: str, size: int, address: int | None = 0x70000, **also: Any) -> VariableFact:
+    """A variable at the address of a copy that was made for reading it."""
+    fact = VariableFact(name, "weights", f"m/{name}", True, size, "GPU:0", address, None)
+    return dataclasses.replace(fact, **also)
+
+
+def at_step_start(
+    chunks: list[tuple[int, int, int]], step: Recorder, *variables: VariableFact, **ops: OpFact
+) -> dict[tuple[str | None, str], int]:
+    """The ledger of a step that begins with chunks (address, bytes, requested bytes), by owner."""
+    start = memory_map(chunks, [(0, 1 << 20)])
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
+    found = rows(ledger_of(trace, TraceFacts(variables=variables, graphs=graph(**ops))))
+    return {owner: size for owner, size in found.items() if owner[1] != "rounding"}
+
+
+def test_a_copy_on_read_variable_is_matched_by_its_size_if_no_more_chunks_have_it() -> None:
+    def owned(
+        chunks: list[tuple[int, int, int]], *variables: VariableFact
+    ) -> dict[tuple[str | None, str], int]:
+        in_use = sum(size for _, size, _ in chunks)
+        step = Recorder(in_use).runs("a +90000:256")
+        found = at_step_start(chunks, step, *variables, a=OpFact(None, "forward"))
+        return {owner: size for owner, size in found.items() if owner[1] != "workspace"}
+
+    chunks = [(0x100, 1024, 1000), (0x1000, 1024, 900), (0x2000, 5120, 5000)]
+    embedding, w = lost("embedding", 5000), lost("w", 1000, 0x100)
+    assert owned(chunks, embedding, w) == {
+        ("m/embedding", "weights"): 5000,
+        ("m/w", "weights"): 1000,
+        (None, "unattributed"): 900,
+    }
+    # AND also if another chunk is at the copy's address
+    moved = dataclasses.replace(embedding, start_address=0x1000)
+    assert owned(chunks, moved)["m/embedding", "weights"] == 5000
+    alike = [(0x100, 1024, 1000), (0x1000, 1024, 1000), (0x2000, 1024, 1000)]
+    two = lost("one", 1000), lost("other", 1000)
+    assert owned(alike, *two) == {(None, "unattributed"): 3000}
+    # BUT if a third variable has one of the chunks, the two others are theirs
+    assert owned(alike, *two, lost("third", 1000, 0x1000)) == {
+        (f"m/{name}", "weights"): 1000 for name in ("one", "other", "third")
+    }
+
+
+@pytest.mark.parametrize("places", [(0x100, 0x1000), (0x1000, 0x100)])
+def test_a_copy_on_read_variable_had_its_value_where_its_assignment_frees_it(
+    places: tuple[int, int],
+) -> None:
+    # GIVEN a table, its slot, and something else of their size; each assignment makes a new chunk
+    # and frees the old one, and the table is read before that
+    table, slot = places
+    chunks = [(0x100, 1024, 1000), (0x1000, 1024, 1000), (0x2000, 1024, 1000)]
+    step = Recorder(3072).runs(
+        f"gather +4000:1000, slot +5000:1000 -{slot:x}:1000, read +6000:1000, table +7000:1000 "
+        f"-{table:x}:1000 -6000"
+    )
+    of_slot = lost("slot", 1000, layer="m/table", role="optimizer_state")
+    found = at_step_start(
+        chunks,
+        step,
+        lost("table", 1000),
+        of_slot,
+        gather=OpFact("m/table", "forward", saved_for_backward=True),
+        read=OpFact("m/table", "update"),
+        slot=OpFact("m/table", "update", assigns="slot"),
+        table=OpFact("m/table", "update", assigns="table"),
+    )
+    # THEN at the peak, when the table's new value is being made, each counts once
+    assert found == {
+        ("m/table", "weights"): 1000,
+        ("m/table", "optimizer_state"): 1000,
+        ("m/table", "activations"): 1000,
+        ("m/table", "workspace"): 2000,
+        (None, "unattributed"): 1000,
+    }
+
+
+def test_a_weight_that_its_average_overwrites_and_the_average_count_once() -> None:
+    # GIVEN a weight that is assigned twice: an update's result, then the new average, which both
+    # variables share in the end
+    weight = lost("w", 1000, 0x100, end_address=0x5000)
+    average = lost("average", 1000, 0x1000, end_address=0x5000, layer="m/w", role="optimizer_state")
+    step = Recorder(2048).runs(
+        "update +4000:1000 -100:1000, mean +5000:1000, assign -1000:1000, peak +9000:2048 -9000, "
+        "overwrite -4000"
+    )
+    update = OpFact("m/w", "update")
+    found = at_step_start(
+        [(0x100, 1024, 1000), (0x1000, 1024, 1000)],
+        step,
+        weight,
+        average,
+        update=dataclasses.replace(update, assigns="w"),
+        mean=update,
+        assign=dataclasses.replace(update, assigns="average"),
+        peak=update,
+        overwrite=dataclasses.replace(update, assigns="w"),
+    )
+    assert found == {
+        ("m/w", "weights"): 1000,
+        ("m/w", "optimizer_state"): 1000,
+        ("m/w", "workspace"): 2048,
+    }
+
+
 def step_from(in_use: int) -> AllocationTrace:
     return Recorder(in_use).runs("a +20000:100 -9000:2000").trace()
 
@@ -631,6 +737,28 @@ def test_an_op_that_the_optimizer_rewrote_is_the_one_it_replaces_but_a_term_of_a
     }
     leaf = "m/ArithmeticOptimizer/AddOpsRewrite_Leaf_1_add_2"
     assert ledger_of_op(leaf, m__add_2=FORWARD_A) == {("m/a", "workspace"): 4096}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ArithmeticOptimizer/ReorderCastLikeAndValuePreserving_float_cast_1",
+        "ArithmeticOptimizer/AddOpsRewrite_Internal_0_cast_1",
+        "ArithmeticOptimizer/HoistCommonFactorOutOfAggregation_Mul_cast_1_other_2",
+        "ArithmeticOptimizer/RemoveStackSliceSameAxis_Axis_cast_1",
+        "ConstantFolding/cast_1-reduction_indices",
+        "ConstantFolding/cast_1-folded-1",
+        "ConstantFolding/cast_1_recip",
+        "ConstantFolding/ArithmeticOptimizer/AddOpsRewrite_Leaf_1_cast_1-folded",
+        "cast_1-0-CastToFp16-AutoMixedPrecision",
+        "Recomputed/cast_1",
+    ],
+)
+def test_an_op_that_the_optimizer_made_is_where_the_op_is_that_its_name_contains(name: str) -> None:
+    # GIVEN ops without a layer, so that no scope tells anything, and the optimizer's op beside them
+    ops = {"cast_1": OpFact(None, "backward"), "cast": OpFact("m", "forward")}
+    # THEN the longest name of an op decides, not another one that the name contains as well
+    assert ledger_of_op(name, **ops) == {(None, "activation_gradients"): 4096}
 
 
 NAMES = {
@@ -994,19 +1122,90 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
     }
 
 
-@pytest.mark.parametrize(("others", "mode"), [(4096, "graph"), (1024, "xla")])
-def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: str) -> None:
-    # GIVEN one compiled op, as Keras's grouped convolutions are in graph mode, beside other results
-    planned = BufferAllocation(2048, False, (buffer("a", 2048, 0, 1, 0),))
+@pytest.mark.parametrize(
+    ("others", "layers", "mode"),
+    [(4096, "ab", "graph"), (1024, "ab", "xla"), (1024, "aa", "graph")],
+)
+def test_a_step_is_compiled_if_modules_hold_most_of_its_peak_unless_they_are_of_one_op(
+    others: int, layers: str, mode: str
+) -> None:
+    # GIVEN a module of several layers, or the inside of an op, beside other results
+    buffers = tuple(buffer(op, 1024, 0, 1, 1024 * at) for at, op in enumerate(layers))
     step = Recorder()
     step.run("b", [(0x1000, others)])
     step.event(1, 0x8000, 2048)
+    planned = BufferAllocation(2048, False, buffers)
     trace = dataclasses.replace(
         step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),)
     )
     facts = dataclasses.replace(FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B))
     snapshot = ledger_of(trace, facts)
     assert snapshot.mode == mode and "XLA allocates their 2048 bytes" in snapshot.not_available[-1]
+
+
+@pytest.mark.parametrize("layer", ["m/a", "m"])
+def test_a_compiled_op_inside_a_layer_has_its_memory_and_the_step_stays_a_graph(layer: str) -> None:
+    # GIVEN a forward and a backward op that launch modules with results and scratch space
+    at = {"y": 0x10000, "dx": 0x20000, "dw": 0x30000, "scratch": 0x40000}
+    sizes = {"y": 8192, "dx": 4096, "dw": 1024, "scratch": 16384}
+    planned = [BufferAllocation(size, name != "scratch", ()) for name, size in sizes.items()]
+    step = Recorder().runs("a +1000:256")
+    begun = step.time
+    step.event(1, at["y"], sizes["y"])
+    step.runs("b +4000:256 -4000")
+    turn = step.time
+    step.runs("da +2000:256")
+    began = step.time
+    for name in ("dx", "dw", "scratch"):
+        step.event(1, at[name], sizes[name])
+    step.event(-1, at["scratch"], sizes["scratch"])
+    step.runs("up -30000, da -20000 -10000 -2000")
+    trace, end = step.trace(), step.time
+    names = len(trace.strings), len(trace.strings) + 1
+    # AND the second launch still runs while its successors do on the same thread
+    launches = Intervals(*np.asarray([[0, 0], [begun, began], [turn, end], names]))
+    trace = dataclasses.replace(
+        trace,
+        strings=(*trace.strings, "call", "dcall"),
+        launches=launches,
+        modules=(Module("a_forward__conv_xla_1__.1", "", tuple(planned)),),
+    )
+    gradient = dataclasses.replace(GRADIENT, output_shapes=((16, 16),), output_dtypes=("float32",))
+    facts = dataclasses.replace(
+        FACTS,
+        graphs=(
+            GraphFacts(
+                "train",
+                {
+                    **graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, up=OpFact("m/a", "update"))[
+                        0
+                    ].ops,
+                    "call": OpFact(layer, "forward", saved_for_backward=True),
+                    "dcall": OpFact(layer, "backward"),
+                },
+                {"dcall": (("", 1),)},
+                True,
+            ),
+            GraphFacts("__backward_1", {"Identity": gradient}, {}, False),
+        ),
+    )
+    step_made = attributed(trace, facts)
+    chunks = step_made.chunks
+    columns = zip(chunks.requested.tolist(), chunks.owner.tolist(), strict=True)
+    found = {size: chunks.owners[owner] for size, owner in columns}
+    owners = {name: (found[size].layer, found[size].category) for name, size in sizes.items()}
+    # THEN a module of a layer with layers in it keeps its own contents
+    if layer == "m":
+        assert owners["dw"] == (None, "workspace")
+        return
+    assert step_made.snapshot.mode == "graph"
+    assert not any("XLA" in note for note in step_made.snapshot.not_available)
+    assert owners == {
+        "y": ("m/a", "activations"),
+        "dx": ("m/a", "activation_gradients"),
+        "dw": ("m/a", "weight_gradients"),
+        "scratch": ("m/a", "workspace"),
+    }
 
 
 def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:

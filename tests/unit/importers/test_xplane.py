@@ -66,6 +66,23 @@ def test_figures_are_those_of_tensorflows_protos_of_the_allocator_and_of_xprof(n
     assert float(trace.fragmentation[peak]) == pytest.approx(truth["xprof_fragmentation"], abs=1e-9)
 
 
+@pytest.mark.parametrize("name", sorted(TRUTH))
+def test_the_executions_of_asynchronous_ops_have_their_names(name: str) -> None:
+    (_, host), trace = parsed(name), only_trace(name)
+    events = {entry.key: entry.value.name for entry in host.event_metadata}
+    stats = {entry.key: entry.value.name for entry in host.stat_metadata}
+    expected = {
+        (stat.str_value or stats[stat.ref_value]).decode()
+        for line in host.lines
+        for event in line.events
+        if events[event.metadata_id] == b"ExecutorState::ProcessAsync::Start"
+        for stat in event.stats
+        if stats[stat.metadata_id] == b"name"
+    }
+    assert {trace.strings[index] for index in trace.launches.name.tolist()} == expected
+    assert (trace.launches.start_ps <= trace.launches.end_ps).all()
+
+
 def test_compiled_modules_are_read_from_the_same_file() -> None:
     trace = only_trace("xla")
     (module,) = trace.modules

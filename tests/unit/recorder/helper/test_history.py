@@ -14,7 +14,6 @@ from tb_memplugin.schema import (
     KnownChunk,
     MemoryMap,
     TraceFacts,
-    VariableFact,
 )
 
 REGION = (0, 1 << 20)
@@ -96,28 +95,3 @@ def test_chunks_of_the_first_batches_are_inputs_and_those_of_resource_handles_st
         ("m/a", "activations"): 200,
         ("m/a", "rounding"): 56,
     }
-
-
-def variable(name: str, size: int, address: int) -> VariableFact:
-    return VariableFact(name, "weights", f"m/{name}", True, size, "GPU:0", address, address)
-
-
-def addresses(chunks: list[tuple[int, int, int]], *variables: VariableFact) -> list[int | None]:
-    facts = chunk_history().add_to(TraceFacts(variables=variables), traced(map_of(*chunks)))
-    return [fact.start_address for fact in facts.variables]
-
-
-def test_a_copy_on_read_variable_is_matched_by_its_size_if_no_more_chunks_have_it() -> None:
-    chunks = [(0, 1024, 1000), (0x1000, 1024, 900), (0x2000, 5120, 5000)]
-    assert addresses(chunks, variable("embedding", 5000, 0x70000), variable("w", 1000, 0)) == [
-        0x2000,
-        0,
-    ]
-    # AND also if another chunk is at the copy's address
-    assert addresses(chunks, variable("embedding", 5000, 0x1000)) == [0x2000]
-    chunks = [(0, 1024, 1000), (0x1000, 1024, 1000), (0x2000, 1024, 1000)]
-    lost = [variable("one", 1000, 0x70000), variable("other", 1000, 0x70000)]
-    assert addresses(chunks, *lost) == [0x70000, 0x70000]
-    # BUT if a third variable has one of the chunks, the two others are theirs
-    places = addresses(chunks, *lost, variable("third", 1000, 0x1000))
-    assert sorted(places[:2]) == [0, 0x2000] and places[2] == 0x1000

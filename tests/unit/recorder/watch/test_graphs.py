@@ -102,6 +102,39 @@ def test_the_ops_of_a_step_have_their_layer_their_pass_and_their_variable() -> N
     assert facts.ops["values"].saved_for_backward
 
 
+def test_what_only_reads_a_variable_assigns_nothing() -> None:
+    table = tf.Variable(tf.ones((5, 3)))
+
+    def step(rows: Any) -> Any:
+        read = tf.gather(table, rows), tf.gather_nd(table, rows[:, None]), table + 1.0
+        table.scatter_sub(tf.IndexedSlices(read[0], rows))
+        return read[1], read[2]
+
+    kept.append(graph := traced(step, tf.constant([1, 4])).graph)
+    call_notes.notes(graph)
+    (facts,) = graph_facts({}, lambda item: ("table", None) if item is table.handle else None)
+    assert [name for name, fact in facts.ops.items() if fact.assigns] == ["ResourceScatterSub"]
+
+
+def test_the_gradient_of_a_called_function_is_of_the_layer_that_called_it() -> None:
+    class Calls(keras.layers.Layer):
+        def call(self, values: Any) -> Any:
+            return tf.function(lambda one: tf.tanh(one) * one)(values)
+
+    layer, after = Calls(name="calls"), dense("after")
+
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            loss = tf.reduce_sum(after(layer(values)))
+        return tape.gradient(loss, values)
+
+    traced(step, tf.ones((4, 3)))
+    root = graph_facts({id(layer): "calls", id(after): "after"}, lambda item: None)[0]
+    layers = {root.ops[name].pass_name: root.ops[name].layer for name in root.callees}
+    assert layers == {"forward": "calls", "backward": "calls"}
+
+
 def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> None:
     layer = dense()
 
