@@ -23,16 +23,19 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
     of_layers = set[int]()  # first dimensions of layers' results that are open
     for chunk, birth in enumerate(window.birth):
         sizes = None if birth < 0 or window.is_input[birth] else window.dimensions(birth)
-        if not sizes or min(sizes) < 1:
+        if not sizes or 0 in sizes or -1 in sizes:
             continue
         fact = window.requester(chunk)
         shape = _shape_of_rows(fact)
         if shape and matches(shape, sizes):
             (opened if shape[0] < 0 else fixed).add(sizes[0])
+        is_open = _is_open(fact, sizes)
+        if len(sizes) < 2 or (True in holds and not is_open):
+            continue  # as of most: it tells nothing more
         maker = execution.maker(chunk)
-        if len(sizes) > 1 and maker.pass_name == "forward" and maker.layer is not None:
+        if maker.pass_name == "forward" and maker.layer is not None:
             holds.add(any(size % (batch.size or 1) == 0 for size in sizes[:-1]))
-            of_layers.update(sizes[:1] if _is_open(fact, sizes) else ())
+            of_layers.update(sizes[:1] if is_open else ())
     for buffer in buffers_of(*window.trace.modules):  # of compiled steps
         sizes = None if buffer.shape is None or not buffer.named else buffer.shape.shape
         shape = _shape_of_rows(window.names.fact(buffer.ops[0])) if sizes and buffer.ops else None
@@ -47,7 +50,10 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
 
 
 def _is_open(fact: OpFact, sizes: tuple[int, ...]) -> bool:
-    return any(shape and shape[0] < 0 and matches(shape, sizes) for shape in fact.output_shapes)
+    for shape in fact.output_shapes:
+        if shape and shape[0] < 0 and matches(shape, sizes):
+            return True
+    return False
 
 
 def _shape_of_rows(fact: OpFact) -> tuple[int, ...] | None:

@@ -45,7 +45,8 @@ def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, .
         if tensor.category in categories(chunk_at.get(tensor.address))
     ]
     others = [*_constants(live, classifier), *_dense_gradients(live, classifier, categories)]
-    others += _ready(classifier, [one for one in live if "inputs" in categories(one)])
+    if window.facts.batch.stages:
+        others += _ready(classifier, [one for one in live if "inputs" in categories(one)])
     for fact in window.facts.variables:
         if not fact.of_model and fact.requested_bytes >= MIN_BYTES:
             chunk = before.get(fact.start_address or 0, since.get(fact.end_address or 0))

@@ -39,6 +39,7 @@ class VariableChunks:
         for fact in window.facts.variables:
             self._at_end[fact.end_address].append(fact)
         self._by_name: dict[str | None, VariableFact] = {fact.name: fact for fact in variables}
+        self._sizes = {fact.requested_bytes for fact in variables}
         columns = zip(window.address, window.birth, window.death, strict=True)
         self._freed = {address: death for address, birth, death in columns if birth < 0}
         # Chunk with a variable's value to the one with its value before, and to the one with its
@@ -73,6 +74,8 @@ class VariableChunks:
 
     def _assigned(self, chunk: int) -> list[VariableFact]:
         """The variable to which the op that made a chunk assigns, if the chunk has its size."""
+        if self._window.requested[chunk] not in self._sizes:
+            return []
         variable = self._by_name.get(self._execution.maker(chunk).assigns)
         is_value = variable and variable.requested_bytes == self._window.requested[chunk]
         return [variable] if variable and is_value else []
@@ -87,10 +90,10 @@ class VariableChunks:
     @cached_property
     def _freed_values(self) -> dict[str, list[int]]:
         """Variable to the events that free a value which an op assigned to it in the window."""
-        freed: dict[str, list[int]] = defaultdict(list)
-        for chunk, death in enumerate(self._window.death):
-            for variable in self._assigned(chunk):
-                freed[variable.name].append(death)
+        window, freed = self._window, defaultdict[str, list[int]](list)
+        for chunk, requested in enumerate(window.requested):
+            for variable in self._assigned(chunk) if requested in self._sizes else ():
+                freed[variable.name].append(window.death[chunk])
         return freed
 
     def owned_from(self, variable: VariableFact, chunk: int) -> int:

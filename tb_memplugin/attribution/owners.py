@@ -41,7 +41,7 @@ class Classifier:
         self.window = window = Window(trace, facts)
         self.chunks = window.chunks
         self.execution = EagerExecution(window) if len(trace.layers) else GraphExecution(window)
-        window.facts = dataclasses.replace(facts, batch=shown_batch(window, self.execution))
+        window.facts = dataclasses.replace(window.facts, batch=shown_batch(window, self.execution))
         self._variables = VariableChunks(window, self.execution)
         self.older = OlderChunks(window, self._variables)
         weights = [variable for variable in facts.variables if variable.role == "weights"]
@@ -56,8 +56,10 @@ class Classifier:
         """The owners of a chunk at an instant of its life (number of an event): several for a
         compiled module's chunk."""
         spans = self.spans(chunk)
-        parts = (parts for begin, _, parts in reversed(spans) if begin <= instant)
-        return next(parts, spans[0][2])
+        for begin, _, parts in reversed(spans):
+            if begin <= instant:
+                return parts
+        return spans[0][2]
 
     def spans(self, chunk: int) -> Spans:
         """A variable's new chunk has several spans, as the variable owns it once the old chunk is
