@@ -50,10 +50,8 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
 
 
 def _is_open(fact: OpFact, sizes: tuple[int, ...]) -> bool:
-    for shape in fact.output_shapes:
-        if shape and shape[0] < 0 and matches(shape, sizes):
-            return True
-    return False
+    opened = [shape for shape in fact.output_shapes if shape and shape[0] < 0]
+    return any(matches(shape, sizes) for shape in opened) if opened else False
 
 
 def _shape_of_rows(fact: OpFact) -> tuple[int, ...] | None:
