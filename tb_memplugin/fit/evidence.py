@@ -347,7 +347,8 @@ def _other_failure(oom: Oom, trained: int | None) -> OtherFailure:
         f"The run {_what(oom)} {oom.place}".rstrip()
         + f", within {format_bytes(capacity)}{request}."
     )
-    said += " Only its training steps are predicted."
+    is_training = oom.phase == "train" and oom.during in (None, "step")
+    said += "" if is_training else " Only its training steps are predicted."
     if oom.phase in _SMALLER:
         said += f" {smaller_batch(oom)}"
         if trained and trained < (oom.batch_size or 0):
