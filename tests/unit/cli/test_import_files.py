@@ -67,7 +67,7 @@ CUDNN = b"E cuda_dnn.cc:328] Could not create cudnn handle: CUDNN_STATUS_ALLOC_F
     ("name", "content", "sentence"),
     [
         ("jax.xplane.pb", jax_profile(), "no events of an allocator"),
-        ("vm.trace.json.gz", gzip.compress(b"{}"), "pass the profile (*.xplane.pb)"),
+        ("vm.trace.json.gz", gzip.compress(b"{}", mtime=0), "pass the profile (*.xplane.pb)"),
         ("vm.trace.json", b'{"displayTimeUnit":"ns","traceEvents":[]}', "*.xplane.pb"),
         ("cudnn.log", CUDNN, "outside TensorFlow's pool"),
         ("killed.log", b"Epoch 1/3\nKilled\n", "Host memory is RAM"),
