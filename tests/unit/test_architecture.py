@@ -13,10 +13,10 @@ PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
     "schema": 12_779,
     "allocator": 5_088,
-    "importers": 14_838,
-    "attribution": 32_779,
+    "importers": 15_588,
+    "attribution": 35_581,
     "storage": 35_293,
-    "analysis": 30_298,
+    "analysis": 32_469,
     "fit": 38_658,
     "export": 15_100,
     "recorder": 84_892,
