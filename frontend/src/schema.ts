@@ -553,7 +553,7 @@ export const planOption = object({
   peak_bytes: maybe(number),
   low_bytes: maybe(number),
   high_bytes: maybe(number),
-  fits: flag,
+  fits: maybe(flag),
   extra_time: maybe(number),
   frozen: list(text),
   reason: maybe(text),

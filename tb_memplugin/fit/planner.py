@@ -186,7 +186,7 @@ def _unsimulated(recorded: Prediction, how: str) -> PlanOption:
         batch_size=recorded.batch_size,
         accumulation=1,
         **values_of(recorded, *PEAK),
-        fits=False,
+        fits=None if recorded.peak_bytes is None else False,
         extra_time=0.0,
         peak_source="measured" if recorded.method == "recorded" else "predicted",
     )
@@ -359,10 +359,11 @@ class _Changes:
         parts, first = self._predictor.peaks(wanted), self._predictor.first_bytes(wanted)
         high, is_same = parts.peak.high_bytes, change.kind == "none"
         is_known = fits or is_same or not parts.peak.says_little
-        reason = None
+        may_fit, reason = not is_known or parts.peak.low_bytes <= self._budget, None
         if not is_known:
             reason = " ".join([TOO_LITTLE, *parts.sentences])
         elif high < first and (is_same or high <= self._budget < first):
+            may_fit = first <= self._budget
             needed = format_bytes(first)
             reason = f"The first step needs {needed}, as it makes the optimizer's slots."
         option = PlanOption(
@@ -372,7 +373,7 @@ class _Changes:
             batch_size=wanted.batch_size,
             accumulation=change.parts,
             **(parts.peak.as_peak() if is_known else dict.fromkeys(PEAK)),
-            fits=fits,
+            fits=fits or (None if may_fit else False),
             extra_time=change.extra_time,
             peak_source=parts.source,
             time_source=self._units.time_source,

@@ -57,13 +57,25 @@ class PlanOption:
     peak_bytes: int | None
     low_bytes: int | None
     high_bytes: int | None
-    fits: bool  # whether the whole range of the peak is within the budget
+    # whether the whole range of the peak is within the budget; None if a part is, or it is unknown
+    fits: bool | None
     extra_time: float | None  # a share of the recorded step's time; None if unknown
     frozen: tuple[str, ...] = ()
     reason: str | None = None
     # of steps of the recorded run, or trained with the change
     peak_source: PeakSource = "predicted"
     time_source: TimeSource = "estimated"
+
+
+def fits_word(option: PlanOption) -> str:
+    if option.fits is None:
+        return "unknown" if option.peak_bytes is None else "maybe"
+    return "yes" if option.fits else "no"
+
+
+def _rank(option: PlanOption) -> tuple[bool, int]:
+    """The training as it is comes first, then what fits and what may."""
+    return option.kind != "none", ("yes", "maybe", "unknown", "no").index(fits_word(option))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,10 +146,10 @@ class Plan:
                 (
                     one.sentence,
                     *_peak_of(one),
-                    "yes" if one.fits else "no",
+                    fits_word(one),
                     format_time(one.extra_time),
                 )
-                for one in sorted(self.options, key=lambda one: (one.kind != "none", not one.fits))
+                for one in sorted(self.options, key=_rank)
             ]
             parts.append(format_table(("change", "peak", "source", "fits", "time"), rows))
         if self.curve:

@@ -212,6 +212,10 @@ export function ledgerTable(peaks: readonly NamedPeak[]): Table {
 export const timeText = (share: number | null): string =>
   share === null ? "unknown" : `+${Math.round(100 * share)} %`;
 
+/** "maybe" if a part of the range is within the budget */
+export const fitsWord = ({ fits, peak_bytes }: PlanOption): string =>
+  fits === null ? (peak_bytes === null ? "unknown" : "maybe") : fits ? "yes" : "no";
+
 /**
  * The option that is the plan, or the one with the smallest peak if nothing fits; null without
  * options.

@@ -6,6 +6,7 @@
 import { formatBytes, plural, formatKnown } from "../../lib/bytes";
 import {
   chosenOption,
+  fitsWord,
   planNotes,
   planSentence,
   rangeText,
@@ -70,7 +71,7 @@ const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) 
     <td class="number">
       {(option.peak_source === "measured" ? "measured " : "") + rangeText(option)}
     </td>
-    <td>{option.fits ? "yes" : "no"}</td>
+    <td>{fitsWord(option)}</td>
     <td class="number">{timeText(option.extra_time)}</td>
   </tr>
 );
