@@ -232,9 +232,10 @@ class Applied(NamedTuple):
 
 
 def compiled_with(run: Run) -> str:
-    """As `LayerTable.compiled_with`, of a run's latest model; ``keras`` if that is unknown."""
+    """The package of the Keras that compiled a run's latest model; empty if none did, ``keras`` if
+    that is unknown."""
     known = run.layer_tables[-1].compiled_with if run.layer_tables else None
-    return "keras" if known is None else known
+    return "" if known == "none" else known or "keras"
 
 
 def code_of(
@@ -246,7 +247,7 @@ def code_of(
 ) -> str:
     """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the
     recorded class, the first layer the model itself. XLA compiles the step if it compiled the
-    recorded one: others have other peaks. `keras` is as in `LayerTable.compiled_with`: what no
+    recorded one: others have other peaks. `keras` is as from `compiled_with`: what no
     code applies to a loop of one's own, or with Keras 2, is said in a comment."""
     kinds, lines = option.kind.split("_and_"), list[str]()
     is_xla = is_xla ^ ("xla" in kinds)

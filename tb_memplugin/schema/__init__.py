@@ -69,6 +69,7 @@ from tb_memplugin.schema.fields import (
 )
 from tb_memplugin.schema.layers import (
     DTYPE_BYTES,
+    CompiledWith,
     Layer,
     LayerTable,
     Recomputed,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from tb_memplugin.schema.fields import MAX_BYTES, MAX_LAYERS, Bounds, Most, Name, Size, Step
+from tb_memplugin.schema.fields import MAX_BYTES, MAX_LAYERS, Bounds, Most, Size, Step
 
 DTYPE_BYTES: Mapping[str, int] = {
     **dict.fromkeys(
@@ -68,6 +68,7 @@ def matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
 
 _NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
 
+CompiledWith: TypeAlias = Literal["keras", "tf_keras", "none"]
 Recomputed: TypeAlias = Literal["exact", "resampled"]
 
 
@@ -140,9 +141,8 @@ class LayerTable:
             learning rate).
         other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not
             weights.
-        compiled_with: Package of the Keras whose `compile` the model has been given, ``keras`` or
-            ``tf_keras``; empty for a model that was not compiled, as in a loop of one's own; None
-            if that is unknown."""
+        compiled_with: Package of the Keras whose `compile` the model has been given; ``none`` of a
+            model that was not compiled, as in a loop of one's own; None if that is unknown."""
 
     step: Step
     wall_time: float
@@ -151,7 +151,7 @@ class LayerTable:
     optimizer: str | None
     other_optimizer_bytes: Size
     other_state_bytes: Size
-    compiled_with: Name | None = None
+    compiled_with: CompiledWith | None = None
 
 
 def recorded_precision(layers: Iterable[Layer]) -> str | None:

@@ -12,6 +12,7 @@ from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.recorder.base import (
     asked,
     is_a,
+    own,
     own_list,
 )
 from tb_memplugin.recorder.watch.layers import (
@@ -26,7 +27,7 @@ from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.recorder.watch.segments import cut_points, is_graph, segments_of
 from tb_memplugin.recorder.watch.slots import all_variables, slots
 from tb_memplugin.recorder.watch.variable_values import parameters, variable_bytes
-from tb_memplugin.schema import DTYPE_BYTES, Layer, LayerTable, first_of
+from tb_memplugin.schema import DTYPE_BYTES, CompiledWith, Layer, LayerTable, first_of
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 """Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call; empty if
@@ -73,6 +74,7 @@ def build_layer_table(
         id(one): one for one in (*variables_of(model, "variables"), *metrics_variables(model))
     }
     name = None if optimizer is None else type(optimizer).__name__
+    compiled_with = asked(model, _compiled_with)
     return LayerTable(
         step=step,
         wall_time=time.time(),
@@ -83,15 +85,15 @@ def build_layer_table(
         other_state_bytes=sum(
             variable_bytes(one) for key, one in others.items() if key not in owner_of
         ),
-        compiled_with=asked(model, _compiled_with),
+        compiled_with=compiled_with,
     )
 
 
-def _compiled_with(model: Any) -> str | None:
-    if getattr(model, "optimizer", None) is None:
-        return ""
-    packages = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
-    return next((one for one in packages if one in ("keras", "tf_keras")), None)
+def _compiled_with(model: Any) -> CompiledWith | None:
+    if own(model, "optimizer") is None:
+        return "none"
+    packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    return "tf_keras" if "tf_keras" in packages else "keras" if "keras" in packages else None
 
 
 def with_output_bytes(
