@@ -450,6 +450,18 @@ const OVERVIEW: Case[] = [
     { acts: [point(".u-over", "mousemove", 400, 150)] },
   ],
   [
+    "overview: pointer at a step with other largest layers",
+    "tasks",
+    "run=unfrozen",
+    {
+      acts: [point(".u-over", "mousemove", 60, 150)],
+      shows: [
+        '→ model/head" data-tip="model/head | total: 2 KiB, total of all categories',
+        "Largest … layers → layers | <small: step 3>",
+      ],
+    },
+  ],
+  [
     "overview: step clicked",
     "samples",
     "run=frozen",
