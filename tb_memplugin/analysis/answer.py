@@ -163,7 +163,7 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
 
 def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     """Free bytes and the largest free chunk at the failure, or at the traced or measured step with
-    the highest peak."""
+    the highest peak, which is named if it is not the step of the peak that `fits` tells."""
     run, failure, again = _since_failure(run, device, phase)
     if failure is not None and again is None:
         return _fragmented_failure(*failure)
@@ -171,7 +171,10 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     if state is None:
         evidence = AnswerEvidence("fragmentation", phase=phase)
         return _unknown("fragmented", "No memory map recorded", evidence)
-    step, pool, largest, capacity, when = state
+    step, pool, largest, capacity, at_peak = state
+    when = "at peak" if at_peak else "at step end"
+    if not _is_the_peak(run, device, phase, step):
+        when = f"at step {step}" if at_peak else f"at the end of step {step}"
     return _answer(
         "fragmented",
         _free(pool.free_bytes, largest, when),
@@ -179,6 +182,15 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
         AnswerEvidence("fragmentation", step=step, phase=phase),
         {**values_of(pool, *_SIZES, "pool_bytes"), "capacity_bytes": capacity},
     )
+
+
+def _is_the_peak(run: Run, device: str, phase: Phase, step: int) -> bool:
+    """Whether a step's measured peak is, as it is shown, the one that `fits` tells."""
+    steps, figures = step_rows(run, device, phase)
+    own, highest = figures.peak_bytes[steps == step], fitting_peak(run, device, phase)
+    if highest is None or not len(own):
+        return True
+    return format_bytes(int(own.max())) == format_bytes(highest.bytes)
 
 
 _SIZES = ("free_bytes", "largest_free_bytes")
@@ -246,11 +258,11 @@ def _at_failure(index: int, oom: Oom) -> AnswerEvidence:
 
 def _pool_at_peak(
     run: Run, device: str, phase: Phase
-) -> tuple[int, Pool, int, int | None, str] | None:
+) -> tuple[int, Pool, int, int | None, bool] | None:
     """The pool at the highest traced peak, or else at the end of the measured step with the highest
-    peak: its step, the largest free chunk, the capacity, and the moment."""
+    peak: its step, the largest free chunk, the capacity, and whether it is at the peak."""
     described = [
-        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, "at peak")
+        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, True)
         for one in snapshots_of(run, device, phase)
         if (pool := one.pool) is not None and pool.largest_free_bytes is not None
     ]
@@ -263,7 +275,7 @@ def _pool_at_peak(
     row = int(measured[np.argmax(figures.peak_bytes[measured])])
     largest = int(figures.largest_free_bytes[row])
     pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
-    return int(steps[row]), pool, largest, capacity_of(run, device), "at step end"
+    return int(steps[row]), pool, largest, capacity_of(run, device), False
 
 
 def _of(size: int, whole: int) -> str:

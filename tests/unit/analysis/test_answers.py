@@ -462,6 +462,19 @@ def test_a_measured_pool_is_that_of_the_step_end() -> None:
     assert fragmented.evidence.step == 100
 
 
+def test_free_memory_of_another_step_than_that_of_the_peak_names_its_step() -> None:
+    # GIVEN the highest peak at a step that was not traced, and whose pool was not measured
+    peaks = FLAT + 0
+    peaks[105] = 960 * MIB
+    pools = {100: (512 * MIB, 200 * MIB)}
+    samples = make_samples(range(240), peaks.tolist(), in_use=[300 * MIB] * 240, pools=pools)
+    # THEN the free memory is not called that of the peak
+    assert sentences(run_of(peaks, snapshots=(make_snapshot(41),)))[2].startswith(
+        "408 MiB free at step 41,"
+    )
+    assert "212 MiB free at the end of step 100," in sentences(make_run(samples))[2]
+
+
 def flat(**parts: Any) -> Run:
     return make_run(make_samples(range(40), [900 * MIB] * 40), **parts)
 
