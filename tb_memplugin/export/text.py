@@ -792,7 +792,8 @@ def _largest_layers(
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
     is_failure = place is failed or getattr(place, "at_failure", False)
-    title = f"memory at the {'failure' if is_failure else 'highest traced peak'}"
+    peak = "highest traced peak" if selection.step is None else "peak"
+    title = f"memory at the {'failure' if is_failure else peak}"
     title += " with the request" if request else ""
     title += "" if place.step is None else f", step {place.step}"
     return _shares(title, entries, sum(sums.values()), most).split("\n")
