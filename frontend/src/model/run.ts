@@ -86,7 +86,7 @@ export function runFacts(run: RunInfo): string[] {
 }
 
 /**
- * The layer that held most when the run failed, and its share; null if no breakdown of a failure is
+ * The layer or category that held most when the run failed, and its share; null if no breakdown of a failure is
  * known.
  */
 export const culpritOf = ({ largest_at_failure: of }: RunInfo): string | null =>

@@ -694,6 +694,18 @@ def test_the_largest_layer_is_that_at_the_highest_peak_with_its_largest_tensors(
     assert largest_layer(make_run(snapshots=(traced(1, other=MIB),)), DEVICE, "train") is None
 
 
+def test_no_layer_is_named_that_holds_next_to_nothing_but_the_largest_category() -> None:
+    # GIVEN a layer with 4 % of the bytes, and one with 5 %
+    def named(other: int) -> tuple[str | None, str]:
+        snapshot = traced(1, dataclasses.replace(OTHERS[0], bytes=4 * MIB), other=other)
+        found = largest_layer(make_run(snapshots=(snapshot,)), DEVICE, "train")
+        assert found is not None
+        return found.layer, found.sentence
+
+    assert named(96 * MIB) == (None, "held tensors 96.0 MiB (96 %)")
+    assert named(76 * MIB)[0] == "model/block1/attention"
+
+
 def test_the_largest_layer_is_that_at_a_failure() -> None:
     oom = make_oom(7)
     run = make_run(snapshots=(traced(2, SCORES),), ooms=(oom,))

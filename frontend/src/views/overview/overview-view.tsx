@@ -309,7 +309,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
   );
 }
 
-/** The layer that held most when the request failed. */
+/** The layer, or else the category, that held most when the request failed. */
 function Culprit({ of: { sentence, layer, step, phase } }: { of: LargestLayer }) {
   const at = { ...(step !== null && { step }), ...(phase !== null && { phase }) };
   return (
