@@ -42,6 +42,7 @@ from tb_memplugin.schema import (
     full_device_name,
     is_cpu,
     last_known,
+    lost_step_notes,
     measured_pools,
     take_rows,
     values_of,
@@ -151,6 +152,9 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
         since = "" if again is None else f"Since step {again}: "
         sentence = f"{since}{_of(peak.bytes, capacity)} at peak, {room}"
         status = "warning" if since or headroom < LITTLE_HEADROOM * capacity else "ok"
+        if status == "ok" and (run.damage or lost_step_notes(run.notes)):
+            # A step that could not be read may have the highest peak.
+            sentence, status = f"At least {_of(peak.bytes, capacity)} at peak", "unknown"
     return _answer(
         "fits",
         sentence,
@@ -524,9 +528,11 @@ def run_status(run: Run, grows: bool) -> RunStatus:
     return "ok" if len(run.samples) or run.snapshots or len(run.activations) else "unknown"
 
 
-def worst(statuses: Sequence[RunStatus]) -> RunStatus:
+def worst(statuses: Sequence[RunStatus], is_damaged: bool) -> RunStatus:
+    """The status of a run of several workers; no damaged run is ok: what could not be read may be
+    worse."""
     found = [status for status in WORST_FIRST if status in statuses]
-    return found[0] if found else "ok" if "ok" in statuses else "unknown"
+    return found[0] if found else "ok" if "ok" in statuses and not is_damaged else "unknown"
 
 
 def with_ranks(runs: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:

@@ -820,10 +820,11 @@ def runs_table(
         facts = [one for one in device_facts(run) if one.device == device]
         sizes = [(one.peak_bytes, one.capacity_bytes) for one in facts] or [(None, None)]
         steps = f"{step_range(run).steps:,}"
+        statuses = [_status(worker, own) for worker, own in workers.items()]
         entries.append(
             {
                 "run": name,
-                "status": worst([_status(worker, own) for worker, own in workers.items()]),
+                "status": worst(statuses, bool(run.damage)),
                 "devices": device,
                 "ended": run.ended is not False,
                 "started": max(run.session_starts, default=0),

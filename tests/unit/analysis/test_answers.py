@@ -475,6 +475,16 @@ def test_free_memory_of_another_step_than_that_of_the_peak_names_its_step() -> N
     assert "212 MiB free at the end of step 100," in sentences(make_run(samples))[2]
 
 
+def test_a_damaged_run_is_not_ok_and_its_peak_is_a_lower_bound() -> None:
+    damaged = flat(damage=("s.pb: 13 steps are missing",))
+    fits = by_name(damaged)["fits"]
+    assert (fits.sentence, fits.status) == ("At least 900 MiB of 2.0 GiB at peak", "unknown")
+    assert by_name(flat(notes=("memory recording stopped: disk full",)))["fits"].status == "unknown"
+    assert by_name(flat())["fits"].status == "ok"
+    assert worst([run_status(damaged, grows=False)], True) == "unknown"
+    assert worst(["ok", "growing"], True) == "growing"
+
+
 def flat(**parts: Any) -> Run:
     return make_run(make_samples(range(40), [900 * MIB] * 40), **parts)
 
@@ -490,7 +500,8 @@ def test_the_worst_condition_of_a_run_is_its_status() -> None:
     assert run_status(make_run(make_samples([], [])), grows=False) == "unknown"
     # A run of several workers has the worst status of them.
     found = [
-        worst(statuses) for statuses in (["ok", "fragmented", "growing"], ["unknown", "ok"], [])
+        worst(statuses, False)
+        for statuses in (["ok", "fragmented", "growing"], ["unknown", "ok"], [])
     ]
     assert found == ["growing", "ok", "unknown"]
 
