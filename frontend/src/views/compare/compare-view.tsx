@@ -310,10 +310,10 @@ export function CompareView(props: CompareProps) {
   // Time runs forward: of an earlier B nothing "became" frozen.
   const isForward = a.run === b.run && (stepOfSide(a) ?? 0) <= (stepOfSide(b) ?? 0);
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
-  const named = ({ letter, run, colour }: ComparedSide) => ({
-    name: `${letter}: ${run.run}`,
-    letter,
-    colour,
+  const named = (side: ComparedSide) => ({
+    name: `${side.letter}: ${side.run.run}, step ${stepOfSide(side) ?? "?"}`,
+    letter: side.letter,
+    colour: side.colour,
   });
   const drawn = { deltas, from: named(a), to: named(b), focus };
   useExport({
