@@ -118,6 +118,7 @@ def _unknown(
     return _answer(name, sentence, "unknown", evidence, figures, source="unknown")
 
 
+RELEVANT_SHARE = 0.05  # of the peak; less of it asks for nothing and causes nothing
 LITTLE_HEADROOM = 0.05  # less, as a share of the capacity, is a warning
 LARGE_WASTE = 0.05
 """Free memory outside the largest free chunk is a warning if it is more than this share of the
@@ -466,12 +467,15 @@ def _as_cause(failure: Answer, answer: Answer) -> Answer:
     without them."""
     of, figures = failure.figures, answer.figures
     added = figures.get("delta_bytes", figures.get("to_bytes", 0) - figures.get("from_bytes", 0))
-    since = figures.get("step", figures.get("since_step", 0))
-    is_before = added > 0 and (failure.evidence.step is None or since <= failure.evidence.step)
-    if not is_before or not {"requested_bytes", "in_use_bytes", "capacity_bytes"} <= of.keys():
+    since, step = figures.get("step", figures.get("since_step", 0)), failure.evidence.step
+    if not added > 0 or (step is not None and since > step):
         return answer
-    had_room = of["in_use_bytes"] - added + of["requested_bytes"] <= of["capacity_bytes"]
-    return dataclasses.replace(answer, status="failed") if had_room else answer
+    if {"requested_bytes", "in_use_bytes", "capacity_bytes"} <= of.keys():
+        is_cause = of["in_use_bytes"] - added + of["requested_bytes"] <= of["capacity_bytes"]
+    else:
+        # Of an unknown request: what the very step that failed added, unless it is little.
+        is_cause = since == step and added >= RELEVANT_SHARE * of.get("in_use_bytes", 0)
+    return dataclasses.replace(answer, status="failed") if is_cause else answer
 
 
 def changed(run: Run, device: str, phase: Phase) -> Answer:
@@ -504,7 +508,9 @@ def _changed(change: StepChange, phase: Phase) -> Answer:
     }
     for category, delta in change.parts:
         figures[f"{category}_delta_bytes"] = change.own_bytes(category, delta)
-    status: AnswerStatus = "warning" if change.slots_bytes or change.others_bytes else "fact"
+    stays, peak = change.slots_bytes + change.others_bytes, after.peak_bytes if after else 0
+    is_wasted = stays > 0 and stays >= RELEVANT_SHARE * peak
+    status: AnswerStatus = "warning" if is_wasted else "fact"
     return _answer("changed", change.sentence(), status, evidence, figures, change.details())
 
 

@@ -304,6 +304,18 @@ def test_a_change_without_which_the_failed_request_had_room_is_the_cause(
     assert found["changed"].status == status
 
 
+@pytest.mark.parametrize(("added", "status"), [(400, "failed"), (20, "fact")])
+def test_what_a_step_added_that_failed_is_the_cause_though_its_request_is_unknown(
+    added: int, status: str
+) -> None:
+    tables = (make_table(0, unfrozen=False), make_table(239, unfrozen=True))
+    sizes = {"requested_bytes": None, "in_use_bytes": 1900 * MIB, "capacity_bytes": 2048 * MIB}
+    failure = dataclasses.replace(make_oom(239), **sizes)
+    peaks = FLAT + (STEPS >= 239) * added * MIB
+    found = by_name(run_of(peaks, layer_tables=tables, ooms=(failure,)))
+    assert found["changed"].status == status
+
+
 def test_tables_that_change_nothing_are_no_change_and_many_layers_are_counted() -> None:
     for names, words in ((["m/a", "m/b", "m/c"], "3 layers"), (["m/" + 200 * "x"], "1 layer")):
         tables = [make_table(step, unfrozen=step > 0) for step in (0, 120)]
