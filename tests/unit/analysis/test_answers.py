@@ -482,9 +482,9 @@ def test_free_memory_of_another_step_than_that_of_the_peak_names_its_step() -> N
     samples = make_samples(range(240), peaks.tolist(), in_use=[300 * MIB] * 240, pools=pools)
     # THEN the free memory is not called that of the peak
     assert sentences(run_of(peaks, snapshots=(make_snapshot(41),)))[2].startswith(
-        "408 MiB free at step 41,"
+        "408 free at step 41,"
     )
-    assert "212 MiB free at the end of step 100," in sentences(make_run(samples))[2]
+    assert "212 free at the end of step 100," in sentences(make_run(samples))[2]
 
 
 def test_a_damaged_run_is_not_ok_and_its_peak_is_a_lower_bound() -> None:

@@ -114,7 +114,7 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
         "CPU:0:",
         "  Fits?          700 MiB of 2.0 GiB at peak, 1.3 GiB headroom",
         "  Growing?       No growth over 60 steps (under 2.0 MiB)",
-        "  Fragmented?    408 MiB free at step 3, largest 128 MiB",
+        "  Fragmented?    408 free at step 3, largest 128 MiB",
         "  What changed?  Step 30: unfroze backbone, +500 MiB",
         "                 Mainly activations +500 MiB.",
     ]
