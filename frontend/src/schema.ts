@@ -695,7 +695,7 @@ export const largestLayer = object({
   step: maybe(number),
   phase: maybe(oneOf(PHASES)),
   at_failure: flag,
-  layer: text,
+  layer: maybe(text),
   name: text,
   bytes: number,
   share: number,

@@ -42,6 +42,7 @@ from tb_memplugin.schema import (
     full_device_name,
     is_cpu,
     last_known,
+    lost_step_notes,
     measured_pools,
     take_rows,
     values_of,
@@ -117,6 +118,7 @@ def _unknown(
     return _answer(name, sentence, "unknown", evidence, figures, source="unknown")
 
 
+RELEVANT_SHARE = 0.05  # of the peak; less of it asks for nothing and causes nothing
 LITTLE_HEADROOM = 0.05  # less, as a share of the capacity, is a warning
 LARGE_WASTE = 0.05
 """Free memory outside the largest free chunk is a warning if it is more than this share of the
@@ -151,6 +153,9 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
         since = "" if again is None else f"Since step {again}: "
         sentence = f"{since}{_of(peak.bytes, capacity)} at peak, {room}"
         status = "warning" if since or headroom < LITTLE_HEADROOM * capacity else "ok"
+        if status == "ok" and (run.damage or lost_step_notes(run.notes)):
+            # A step that could not be read may have the highest peak.
+            sentence, status = f"At least {_of(peak.bytes, capacity)} at peak", "unknown"
     return _answer(
         "fits",
         sentence,
@@ -163,7 +168,7 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
 
 def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     """Free bytes and the largest free chunk at the failure, or at the traced or measured step with
-    the highest peak."""
+    the highest peak, which is named if it is not the step of the peak that `fits` tells."""
     run, failure, again = _since_failure(run, device, phase)
     if failure is not None and again is None:
         return _fragmented_failure(*failure)
@@ -171,7 +176,10 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     if state is None:
         evidence = AnswerEvidence("fragmentation", phase=phase)
         return _unknown("fragmented", "No memory map recorded", evidence)
-    step, pool, largest, capacity, when = state
+    step, pool, largest, capacity, at_peak = state
+    when = "at peak" if at_peak else "at step end"
+    if not _is_the_peak(run, device, phase, step):
+        when = f"at step {step}" if at_peak else f"at the end of step {step}"
     return _answer(
         "fragmented",
         _free(pool.free_bytes, largest, when),
@@ -179,6 +187,15 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
         AnswerEvidence("fragmentation", step=step, phase=phase),
         {**values_of(pool, *_SIZES, "pool_bytes"), "capacity_bytes": capacity},
     )
+
+
+def _is_the_peak(run: Run, device: str, phase: Phase, step: int) -> bool:
+    """Whether a step's measured peak is, as it is shown, the one that `fits` tells."""
+    steps, figures = step_rows(run, device, phase)
+    own, highest = figures.peak_bytes[steps == step], fitting_peak(run, device, phase)
+    if highest is None or not len(own):
+        return True
+    return format_bytes(int(own.max())) == format_bytes(highest.bytes)
 
 
 _SIZES = ("free_bytes", "largest_free_bytes")
@@ -254,11 +271,11 @@ def _at_failure(index: int, oom: Oom) -> AnswerEvidence:
 
 def _pool_at_peak(
     run: Run, device: str, phase: Phase
-) -> tuple[int, Pool, int, int | None, str] | None:
+) -> tuple[int, Pool, int, int | None, bool] | None:
     """The pool at the highest traced peak, or else at the end of the measured step with the highest
-    peak: its step, the largest free chunk, the capacity, and the moment."""
+    peak: its step, the largest free chunk, the capacity, and whether it is at the peak."""
     described = [
-        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, "at peak")
+        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, True)
         for one in snapshots_of(run, device, phase)
         if (pool := one.pool) is not None and pool.largest_free_bytes is not None
     ]
@@ -271,7 +288,7 @@ def _pool_at_peak(
     row = int(measured[np.argmax(figures.peak_bytes[measured])])
     largest = int(figures.largest_free_bytes[row])
     pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
-    return int(steps[row]), pool, largest, capacity_of(run, device), "at step end"
+    return int(steps[row]), pool, largest, capacity_of(run, device), False
 
 
 def _of(size: int, whole: int) -> str:
@@ -284,7 +301,11 @@ def _of(size: int, whole: int) -> str:
 def _free(free: int, largest: int, when: str) -> str:
     if not free:
         return f"Nothing free in the pool {when}"
-    return f"{format_bytes(free)} free {when}, largest {format_bytes(largest)}"
+    one, other = format_bytes(free), format_bytes(largest)
+    number, unit = one.split(" ")
+    # One unit where a step is named: an answer is a line.
+    is_long = when[-1].isdigit() and other.endswith(f" {unit}")
+    return f"{number if is_long else one} free {when}, largest {other}"
 
 
 def growing(run: Run, device: str, phase: Phase) -> Answer:
@@ -460,12 +481,15 @@ def _as_cause(failure: Answer, answer: Answer) -> Answer:
     without them."""
     of, figures = failure.figures, answer.figures
     added = figures.get("delta_bytes", figures.get("to_bytes", 0) - figures.get("from_bytes", 0))
-    since = figures.get("step", figures.get("since_step", 0))
-    is_before = added > 0 and (failure.evidence.step is None or since <= failure.evidence.step)
-    if not is_before or not {"requested_bytes", "in_use_bytes", "capacity_bytes"} <= of.keys():
+    since, step = figures.get("step", figures.get("since_step", 0)), failure.evidence.step
+    if not added > 0 or (step is not None and since > step):
         return answer
-    had_room = of["in_use_bytes"] - added + of["requested_bytes"] <= of["capacity_bytes"]
-    return dataclasses.replace(answer, status="failed") if had_room else answer
+    if {"requested_bytes", "in_use_bytes", "capacity_bytes"} <= of.keys():
+        is_cause = of["in_use_bytes"] - added + of["requested_bytes"] <= of["capacity_bytes"]
+    else:
+        # Of an unknown request: what the very step that failed added, unless it is little.
+        is_cause = since == step and added >= RELEVANT_SHARE * of.get("in_use_bytes", 0)
+    return dataclasses.replace(answer, status="failed") if is_cause else answer
 
 
 def changed(run: Run, device: str, phase: Phase) -> Answer:
@@ -498,7 +522,9 @@ def _changed(change: StepChange, phase: Phase) -> Answer:
     }
     for category, delta in change.parts:
         figures[f"{category}_delta_bytes"] = change.own_bytes(category, delta)
-    status: AnswerStatus = "warning" if change.slots_bytes or change.others_bytes else "fact"
+    stays, peak = change.slots_bytes + change.others_bytes, after.peak_bytes if after else 0
+    is_wasted = stays > 0 and stays >= RELEVANT_SHARE * peak
+    status: AnswerStatus = "warning" if is_wasted else "fact"
     return _answer("changed", change.sentence(), status, evidence, figures, change.details())
 
 
@@ -522,9 +548,11 @@ def run_status(run: Run, grows: bool) -> RunStatus:
     return "ok" if len(run.samples) or run.snapshots or len(run.activations) else "unknown"
 
 
-def worst(statuses: Sequence[RunStatus]) -> RunStatus:
+def worst(statuses: Sequence[RunStatus], is_damaged: bool) -> RunStatus:
+    """The status of a run of several workers; no damaged run is ok: what could not be read may be
+    worse."""
     found = [status for status in WORST_FIRST if status in statuses]
-    return found[0] if found else "ok" if "ok" in statuses else "unknown"
+    return found[0] if found else "ok" if "ok" in statuses and not is_damaged else "unknown"
 
 
 def with_ranks(runs: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:

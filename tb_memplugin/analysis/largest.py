@@ -1,5 +1,5 @@
-"""The layer with the most bytes at the moment that is looked at first, with its largest tensors.
-Pure."""
+"""The layer with the most bytes at the moment that is looked at first, or else the category, with
+its largest tensors. Pure."""
 
 import dataclasses
 from collections.abc import Collection, Iterable
@@ -18,6 +18,9 @@ from tb_memplugin.schema import (
 
 MAX_TENSORS = 10
 """Most groups of tensors that are named."""
+LEAST_SHARE = 0.05
+"""A layer with less than this share of the bytes in use explains nothing: the largest category is
+named instead."""
 LARGE_SHARE = 0.2
 """A sentence names groups of tensors with at least this share of the bytes that it is about."""
 _NUMBERS = (
@@ -54,14 +57,15 @@ class EqualTensors(TensorShape):
 @dataclasses.dataclass(frozen=True)
 class LargestLayer:
     """The layer with the most bytes at the newest failure of a device, or else at its highest
-    traced peak.
+    traced peak; the category with the most bytes if no layer has the `LEAST_SHARE`.
 
     Attributes:
         step, phase: Of the failure or the peak; None for a failure outside of steps.
         at_failure: Whether it is a failure.
-        layer: Layer path.
-        name: Its shortest end that no other layer has.
-        bytes: All allocated bytes of the layer, without those of layers inside it.
+        layer: Layer path; None for a category.
+        name: Its shortest end that no other layer has, or the category.
+        bytes: All allocated bytes of the layer, without those of layers inside it; or of the
+            category.
         share: `bytes` as a share of the bytes in use.
         tensors: Its largest tensors with known shapes, the largest group first.
         sentence: Name, bytes, share and the largest tensors."""
@@ -69,7 +73,7 @@ class LargestLayer:
     step: int | None
     phase: Phase | None
     at_failure: bool
-    layer: str
+    layer: str | None
     name: str
     bytes: int
     share: float
@@ -105,9 +109,16 @@ def _largest_at(moment: Oom | Snapshot | None) -> LargestLayer | None:
     del sums[None]
     if not sums:
         return None
+    layer: str | None
     ((layer, size),) = sums.most_common(1)
-    tensors = equal_tensors([one for one in moment.largest_tensors if one.layer == layer])
-    share, name = size / moment.in_use_bytes, short_name(layer, sums)
+    name, largest = short_name(layer, sums), moment.largest_tensors
+    tensors = equal_tensors([one for one in largest if one.layer == layer])
+    if size < LEAST_SHARE * moment.in_use_bytes:
+        layer, categories = None, sums_by(moment.ledger, lambda row: row.category)
+        ((category, size),) = categories.most_common(1)
+        name = category.replace("_", " ")
+        tensors = equal_tensors([one for one in largest if one.category == category])
+    share = size / moment.in_use_bytes
     sentence = f"{name} {format_bytes(size)} ({share:.0%})".replace("%", " %")
     named = tensors_text(tensors, size)
     sentence += f": {named}" if named else ""

@@ -126,8 +126,8 @@ def _step(text: str) -> int:
 
 def add_compare(parser: CommandParser) -> None:
     parser.describe(
-        "Compares an earlier run with a later one, by category and by layer: the memory at the "
-        "failure, or else at the highest recorded peak.",
+        "Compares a run with another one, in this order, by category and by layer: the memory at "
+        "the failure, or else at the highest traced peak.",
         examples=(
             "tb-memplugin compare exp1 exp2",
             "tb-memplugin compare runs/exp1 other/exp1 --format json",

@@ -11,10 +11,11 @@ from tb_memplugin.schema import Run, clean, format_bytes, group_sums, values_of
 
 
 def compare_runs(runs: Sequence[Run], device: str | None = None) -> dict[str, Any]:
-    """The run that began first (`before`) against the other one (`after`) as a JSON object: sizes
-    by category and by layer, each of which sum to the breakdown. By default on the device of the
-    later run's summary; `NotFoundError` if a run has no breakdown on it."""
-    before, after = sorted(runs, key=lambda run: max(run.session_starts, default=0.0))
+    """The first run (`before`) against the second one (`after`) as a JSON object: sizes by category
+    and by layer, each of which sum to the breakdown; a change is the second's bytes minus the
+    first's. By default on the device of the second run's summary; `NotFoundError` if a run has no
+    breakdown on it."""
+    before, after = runs
     chosen, sides, categories, layers = shown_device(after, device), [], [], []
     for run in (before, after):
         shown = [one for one in run.snapshots if one.device == chosen]

@@ -787,7 +787,8 @@ def _largest_layers(
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
     is_failure = place is failed or getattr(place, "at_failure", False)
-    title = f"memory at the {'failure' if is_failure else 'highest traced peak'}"
+    peak = "highest traced peak" if selection.step is None else "peak"
+    title = f"memory at the {'failure' if is_failure else peak}"
     title += " with the request" if request else ""
     title += "" if place.step is None else f", step {place.step}"
     return _shares(title, entries, sum(sums.values()), most).split("\n")
@@ -814,10 +815,11 @@ def runs_table(
         facts = [one for one in device_facts(run) if one.device == device]
         sizes = [(one.peak_bytes, one.capacity_bytes) for one in facts] or [(None, None)]
         steps = f"{step_range(run).steps:,}"
+        statuses = [_status(worker, own) for worker, own in workers.items()]
         entries.append(
             {
                 "run": name,
-                "status": worst([_status(worker, own) for worker, own in workers.items()]),
+                "status": worst(statuses, bool(run.damage)),
                 "devices": device,
                 "ended": run.ended is not False,
                 "started": max(run.session_starts, default=0),

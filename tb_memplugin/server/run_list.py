@@ -337,7 +337,7 @@ def _entry(
     every = [device for worker in workers for device in worker.devices]
     devices = sorted(every, key=lambda one: device_order(one.device))
     failures = known_values(workers, "largest_at_failure")
-    recorded = _joined(workers, "phases")
+    recorded, damage = _joined(workers, "phases"), list(damage)
     return record_of(
         RunInfo,
         steps,
@@ -346,7 +346,7 @@ def _entry(
         sessions=sum(worker.sessions for worker in workers),
         workers=_joined(workers, "workers"),
         started=min(known_values(workers, "started"), default=None),
-        status=worst(_joined(workers, "statuses")),
+        status=worst(_joined(workers, "statuses"), bool(damage)),
         ended=all(worker.ended for worker in workers),
         recorded_until=max(known_values(workers, "recorded_until"), default=None),
         rank=0,
@@ -359,7 +359,7 @@ def _entry(
         activation_layers=layers,
         findings=[*_joined(workers, "findings"), *_joined(workers, "host_findings")],
         notes=list(dict.fromkeys(_joined(workers, "notes"))),
-        damage=list(damage),
+        damage=damage,
         largest_at_failure=max(failures, key=operator.itemgetter(0))[1] if failures else None,
     )
 

@@ -99,6 +99,43 @@ export function cellEdges(x: ArrayLike<number>): Float64Array {
   return edges;
 }
 
+/** A span without rows, after the row with this index. */
+export interface Gap {
+  after: number;
+  from: number;
+  to: number;
+}
+
+/** Where steps are missing: more than twice as far apart as steps usually are. */
+export function gapsOf(steps: Float64Array): Gap[] {
+  const apart = steps.subarray(1).map((step, index) => step - (steps[index] as number));
+  const usual = apart.slice().sort()[apart.length >> 1] ?? 0;
+  return [...apart].flatMap((width, after) =>
+    usual > 0 && width > 2 * usual
+      ? [
+          {
+            after,
+            from: (steps[after] as number) + usual / 2,
+            to: (steps[after + 1] as number) - usual / 2,
+          },
+        ]
+      : [],
+  );
+}
+
+/** Edges and values of cells with unknown ones in the gaps. */
+export function withGaps(edges: Float64Array, values: Float64Array, gaps: readonly Gap[]) {
+  const ends = new Map(gaps.map((gap) => [gap.after, gap]));
+  const wide: number[] = [edges[0] as number];
+  const known: number[] = [];
+  values.forEach((value, row) => {
+    const gap = ends.get(row);
+    known.push(value, ...(gap ? [NaN] : []));
+    wide.push(...(gap ? [gap.from, gap.to] : [edges[row + 1] as number]));
+  });
+  return [Float64Array.from(wide), Float64Array.from(known)] as const;
+}
+
 /**
  * Edges of cells that end at their own row, half a step after it on an axis of steps: for what is
  * measured once, after many steps. `first` is where the first cell begins, null if unknown: it is

@@ -280,6 +280,17 @@ export function betweenPainter(
   };
 }
 
+/** Nothing, where nothing was recorded. */
+export const blankPainter = (from: number, to: number, top: number, ground: string): Painter =>
+  betweenPainter(
+    Float64Array.of(from, to),
+    Float64Array.of(0),
+    Float64Array.of(top),
+    { colour: ground, pattern: "plain" },
+    ground,
+    1,
+  );
+
 /** Bars at some rows, as wide as the row's cell, but never narrower than can be seen. */
 export function barsPainter(
   edges: Float64Array,

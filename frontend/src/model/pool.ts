@@ -94,20 +94,31 @@ export const poolFacts = (pool: PoolSteps, row: number) => ({
 export type PoolFacts = ReturnType<typeof poolFacts>;
 
 /**
- * A traced step at its peak, as its answer and its memory map; the others, and failures, as they
- * are.
+ * The pool with the traced steps at their peak, as their answer and their memory map, in the chart
+ * and beside it; the other steps, and failures, as they are.
  */
-export function atPeak(facts: PoolFacts, traced: SnapshotSummary | undefined): PoolFacts {
-  if (facts.source !== "measured" || traced === undefined || traced.pool_bytes === null)
-    return facts;
-  const { pool_bytes, in_use_bytes, largest_free_bytes, fragmentation, rounding_bytes } = traced;
+export function tracedAtPeak(pool: PoolSteps, traced: readonly SnapshotSummary[]): PoolSteps {
+  const ofStep = new Map(traced.map((one) => [one.step, one]));
+  const rows = [...pool.step.keys()].flatMap((row) => {
+    const of = ofStep.get(pool.step[row] ?? NaN);
+    return sourceAt(pool, row) === "measured" && of && of.pool_bytes !== null ? [{ row, of }] : [];
+  });
+  if (rows.length === 0) return pool;
+  const sources: PoolSource[] = [...new Set<PoolSource>([...pool.sources, "traced"])];
+  const put = (column: PoolColumn, figure: (of: SnapshotSummary) => number | null) => {
+    const changed = pool[column].slice();
+    for (const { row, of } of rows) changed[row] = figure(of) ?? NaN;
+    return changed;
+  };
   return {
-    ...facts,
-    source: "traced",
-    instant: "peak",
-    ...partsOf(pool_bytes, in_use_bytes, largest_free_bytes, facts.capacity_bytes),
-    fragmentation,
-    rounding_bytes,
+    ...pool,
+    sources,
+    pool_source: put("pool_source", () => sources.indexOf("traced")),
+    pool_bytes: put("pool_bytes", ({ pool_bytes }) => pool_bytes),
+    peak_bytes: put("peak_bytes", ({ in_use_bytes }) => in_use_bytes),
+    largest_free_bytes: put("largest_free_bytes", ({ largest_free_bytes }) => largest_free_bytes),
+    fragmentation: put("fragmentation", ({ fragmentation }) => fragmentation),
+    rounding_bytes: put("rounding_bytes", ({ rounding_bytes }) => rounding_bytes),
   };
 }
 

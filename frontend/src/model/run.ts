@@ -86,8 +86,8 @@ export function runFacts(run: RunInfo): string[] {
 }
 
 /**
- * The layer that held most when the run failed, and its share; null if no breakdown of a failure is
- * known.
+ * The layer or category that held most when the run failed, and its share; null if no breakdown of
+ * a failure is known.
  */
 export const culpritOf = ({ largest_at_failure: of }: RunInfo): string | null =>
   of && `${of.name} ${formatShare(of.share)}`;

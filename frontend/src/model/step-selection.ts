@@ -5,7 +5,7 @@
 
 import { lowerBound } from "../lib/search";
 import { at, peakRow, rowOfStep, snapshotAt, type Overview } from "./overview";
-import type { Answer, SnapshotRef } from "../schema";
+import type { SnapshotRef } from "../schema";
 
 /**
  * The traced row with the highest measured peak, the earliest of several; without one, the row of
@@ -46,21 +46,12 @@ export function counterpartRow(stepOfA: number | null, b: Overview, sameRun: boo
 }
 
 /**
- * The two steps of a run to compare while none is chosen, the earlier one first: those of "What
- * changed?", or else the default one and its counterpart. Null without steps.
+ * The two steps of a run to compare while only `step` is selected: it and its counterpart, the
+ * earlier one first. Null without steps.
  */
-export function comparedSteps(
-  whole: Overview,
-  answers: readonly Answer[] | null,
-): readonly [number, number] | null {
-  const evidence = answers?.find(({ name }) => name === "changed")?.evidence;
-  let [a, b] = evidence?.view === "compare" ? [evidence.step, evidence.other_step] : [null, null];
-  if (a === null || b === null) {
-    a = at(whole.step, standardRow(whole));
-    b = at(whole.step, counterpartRow(a, whole, true));
-  }
-  if (a === null || b === null) return null;
-  return [Math.min(a, b), Math.max(a, b)];
+export function comparedSteps(whole: Overview, step: number): readonly [number, number] | null {
+  const other = at(whole.step, counterpartRow(step, whole, true));
+  return other === null ? null : [Math.min(step, other), Math.max(step, other)];
 }
 
 const holds = ({ step, rows }: Overview, wanted: number): boolean =>
@@ -81,42 +72,14 @@ function standardRow(whole: Overview): number {
 }
 
 /**
- * The traced row with the most frozen weights, of several the default one, else that of the highest
- * peak.
+ * The row of the chosen step, or of the nearest one; of the default step, the same in every view,
+ * if none is chosen. `whole` is the overview of the whole run, `shown` that of the zoom. Null
+ * without rows.
  */
-function frozenRow(whole: Overview): number {
-  const frozen =
-    whole.bytes[
-      whole.groups.findIndex(
-        ({ category, trainable }) => category === "weights" && trainable === false,
-      )
-    ];
+export function selectStep(whole: Overview, shown: Overview, chosen: number | null) {
   const standard = standardRow(whole);
-  const sizeOf = (row: number): number => frozen?.[row] || 0;
-  const traced = [...whole.traced.keys()].filter((row) => whole.traced[row] === 1);
-  return traced.reduce((best, row) => {
-    const more = sizeOf(row) - sizeOf(best);
-    const higher =
-      best !== standard && (at(whole.peak_bytes, row) ?? 0) > (at(whole.peak_bytes, best) ?? 0);
-    return more > 0 || (more === 0 && higher) ? row : best;
-  }, standard);
-}
-
-/**
- * The row of the chosen step, or of the nearest one; of the default step if none is chosen, which
- * is a frozen one if `ofFrozen`. `whole` is the overview of the whole run, `shown` that of the
- * zoom, `preferred` a step to show by default. Null without rows.
- */
-export function selectStep(
-  whole: Overview,
-  shown: Overview,
-  chosen: number | null,
-  ofFrozen = false,
-  preferred: number | null = null,
-) {
-  const standard = ofFrozen ? frozenRow(whole) : standardRow(whole);
   if (standard < 0) return null;
-  const defaultStep = preferred ?? (whole.step[standard] as number);
+  const defaultStep = whole.step[standard] as number;
   const wanted = chosen ?? defaultStep;
   const overview = holds(shown, wanted) ? shown : whole;
   const row = rowOfStep(overview, wanted);
@@ -130,6 +93,8 @@ export function selectStep(
     defaultStep,
     failed: whole.failures.some((failure) => failure.step === overview.step[row]),
     isPeak: highest !== null && at(overview.peak_bytes, row) === highest,
+    isTracedPeak:
+      overview.step[row] === whole.step[defaultRow(whole)] && whole.snapshots.length > 0,
   };
 }
 
@@ -161,9 +126,9 @@ export function tracedNeighbours(
   };
 }
 
-/** "failed", "peak", or "" for any other step. */
-export const peakWord = ({ failed, isPeak }: StepSelection): string =>
-  failed ? "failed" : isPeak ? "peak" : "";
+/** "failed", "peak", "traced peak" where the peak's step was not traced, or "" for other steps. */
+export const peakWord = ({ failed, isPeak, isTracedPeak }: StepSelection): string =>
+  failed ? "failed" : isPeak ? "peak" : isTracedPeak ? "traced peak" : "";
 
 /**
  * What is shown instead of the selected step; "" if it is shown itself. `timeline` is the step of

@@ -12,7 +12,7 @@ import { AS_RECORDED, type Conditions } from "../model/what-if";
 import { limiter, nearer, NOTHING, Resource, Shelf, type Loaded } from "./resource";
 import { phaseBeside, type ChoicesSignal, type Shown } from "./runs";
 import type { Need } from "./views";
-import type { AnswersAnswer, RunInfo, SessionStart } from "../schema";
+import type { RunInfo, SessionStart } from "../schema";
 
 const AT_ONCE = 4;
 
@@ -252,10 +252,6 @@ export function createRecords(
       const one = ofDevice();
       return one && ref && [...one, ref];
     },
-    answers: computed((): Loaded<AnswersAnswer> => {
-      const one = ofDevice();
-      return readOrNothing(fetched.answers, one && [...one, shown.phase.value]);
-    }),
     snapshotList: fetchedWhile(fetched.snapshotLists, needed("snapshots"), ofDevice),
     timelineList: fetchedWhile(fetched.timelineLists, needed("timelines"), ofDevice),
     mapList: fetchedWhile(fetched.mapLists, needed("maps"), ofDevice),

@@ -16,7 +16,7 @@ import type { Loaded } from "./resource";
 import { createColumns, createOverviews, createRecords, createResources } from "./resources";
 import { createRuns, createShown, type ChoicesSignal, type Shown } from "./runs";
 import { supports, VIEWS } from "./views";
-import type { AnswersAnswer, TimelineRef } from "../schema";
+import type { TimelineRef } from "../schema";
 
 const KEY = "p.tb_memplugin.at";
 
@@ -134,33 +134,24 @@ interface Overviews {
   overview: ReadonlySignal<Loaded<Overview>>;
 }
 
-interface Lists {
-  timelineList: ReadonlySignal<Loaded<TimelineRef[]>>;
-  answers: ReadonlySignal<Loaded<AnswersAnswer>>;
-}
-
 function createStep(
   { whole, overview }: Overviews,
-  { timelineList, answers }: Lists,
+  timelineList: ReadonlySignal<Loaded<TimelineRef[]>>,
   shown: Shown,
   choices: ChoicesSignal,
 ) {
-  /** Those that Compare shows of one run while none is chosen. */
-  const defaultPair = computed((): readonly [number, number] | null => {
-    const [all, { step, otherStep }] = [whole.value.value, choices.value];
-    const isOpen = shown.view.value === "compare" && step === null && otherStep === null;
-    return isOpen && all && shown.other.value === shown.primary.value
-      ? comparedSteps(all, answers.value.value?.answers ?? null)
-      : null;
-  });
   /** Null until the overview of the whole run has arrived, and without steps. */
   const shownStep = computed((): StepSelection | null => {
     const all = whole.value.value;
-    const { step, view } = choices.value;
-    return (
-      all &&
-      selectStep(all, overview.value.value ?? all, step, view === "frozen", defaultPair.value?.[0])
-    );
+    return all && selectStep(all, overview.value.value ?? all, choices.value.step);
+  });
+  /** Those that Compare shows of one run while its second step is not chosen. */
+  const defaultPair = computed((): readonly [number, number] | null => {
+    const [all, selected, { otherStep }] = [whole.value.value, shownStep.value, choices.value];
+    const isOpen = shown.view.value === "compare" && otherStep === null;
+    return isOpen && all && selected && shown.other.value === shown.primary.value
+      ? comparedSteps(all, selected.step)
+      : null;
   });
   /**
    * The timeline of the selected step, otherwise of the traced step of its breakdown, otherwise the
@@ -227,7 +218,7 @@ export function createStore(source: Source) {
   const overviews = createOverviews(fetched, shown, choices);
   const recordedOnly = source.recordedOnly ?? false;
   const records = createRecords(fetched, shown, choices, recordedOnly);
-  const steps = createStep(overviews, records, shown, choices);
+  const steps = createStep(overviews, records.timelineList, shown, choices);
   clearInside(steps.shownTimeline, shown, choices);
   // A link to a step's timeline names the step: the default changes as the training goes on.
   const impliedStep = computed(() =>

@@ -5,6 +5,8 @@ import {
   byteTicks,
   cellEdges,
   endingEdges,
+  gapsOf,
+  withGaps,
   wallLabels,
   xValues,
 } from "../../src/charts/axis";
@@ -56,4 +58,15 @@ describe("axes", () => {
     expect(wallLabels([noon, noon + 60], 60)).toEqual(["12:00\n2026-09-21", "12:01"]);
     expect(wallLabels([noon, noon + 86400], 86400)).toEqual(["2026-09-21", "2026-09-22"]);
   });
+});
+
+it("a line is not drawn over steps that are missing", () => {
+  const steps = floats(0, 1, 2, 9, 10);
+  const gaps = gapsOf(steps);
+  expect(gaps).toEqual([{ after: 2, from: 2.5, to: 8.5 }]);
+  const [edges, values] = withGaps(cellEdges(steps), floats(5, 6, 7, 8, 9), gaps);
+  expect([...edges]).toEqual([-0.5, 0.5, 1.5, 2.5, 8.5, 9.5, 10.5]);
+  expect([...values]).toEqual([5, 6, 7, NaN, 8, 9]);
+  expect(gapsOf(floats(0, 10, 20, 30, 45))).toEqual([]);
+  expect(gapsOf(floats(3))).toEqual([]);
 });

@@ -1,6 +1,5 @@
 import { describe, expect, it } from "vitest";
 
-import type { Answer } from "../../src/schema";
 import type { Overview } from "../../src/model/overview";
 import {
   batchSizeAt,
@@ -68,37 +67,16 @@ describe("what step A is compared with", () => {
   });
 });
 
-describe("the two steps of a run that are compared while none is chosen", () => {
-  const changed = (view: string, step: number | null, other: number | null) =>
-    [{ name: "changed", evidence: { view, step, other_step: other } }] as unknown as Answer[];
+it("compares the selected step with its counterpart, the earlier one first", () => {
   /** The highest traced peak is at 40, after the change at 30. */
   const whole = {
     ...WHOLE,
     traced: column(0, 1, 1, 0, 1, 1),
     changes: [{ step: 0 }, { step: 30 }],
   } as unknown as Overview;
-
-  it("are those of the change that the card tells, earlier first", () => {
-    expect(comparedSteps(whole, changed("compare", 11, 31))).toEqual([11, 31]);
-    expect(comparedSteps(whole, changed("compare", 31, 11))).toEqual([11, 31]);
-  });
-
-  it("are else the default step and its counterpart, earlier first", () => {
-    expect(comparedSteps(whole, changed("overview", 31, null))).toEqual([20, 40]);
-    expect(comparedSteps(whole, null)).toEqual([20, 40]);
-    expect(
-      comparedSteps({ ...whole, rows: 0, step: column(), snapshots: [] } as Overview, null),
-    ).toBeNull();
-  });
-
-  it("are selected", () => {
-    expect(selectStep(whole, whole, null, false, 20)).toMatchObject({
-      step: 20,
-      defaultStep: 20,
-      chosen: null,
-    });
-    expect(selectStep(whole, whole, 50, false, 20)).toMatchObject({ step: 50, chosen: 50 });
-  });
+  expect(comparedSteps(whole, 40)).toEqual([20, 40]);
+  expect(comparedSteps(whole, 10)).toEqual([10, 40]);
+  expect(comparedSteps({ ...whole, rows: 0, step: column() } as Overview, 40)).toBeNull();
 });
 
 /** Steps 10 to 22, at full resolution. */
@@ -168,7 +146,7 @@ describe("the selected step", () => {
   });
 
   it("says whether it is the peak", () => {
-    expect([of(null), of(40), of(20)].map(peakWord)).toEqual(["", "peak", ""]);
+    expect([of(null), of(40), of(20)].map(peakWord)).toEqual(["traced peak", "peak", ""]);
   });
 });
 
@@ -214,41 +192,4 @@ describe("a run that failed", () => {
 it("a step has the batch size it was traced with", () => {
   const snapshots = [ref(10), { ...ref(30), batch_size: 8 }, { ...ref(50), batch_size: null }];
   expect([10, 30, 50, 40].map((step) => batchSizeAt(snapshots, step))).toEqual([32, 8, null, null]);
-});
-
-describe("the default step where frozen layers are shown", () => {
-  const groups = [
-    { category: "weights", trainable: true },
-    { category: "weights", trainable: false },
-  ];
-  const frozen = (...bytes: number[]): Overview =>
-    ({
-      ...WHOLE,
-      traced: column(0, 1, 1, 1, 0, 0),
-      groups,
-      bytes: [column(), column(...bytes)],
-    }) as unknown as Overview;
-  const rowOf = (whole: Overview, chosen: number | null = null): number | undefined =>
-    selectStep(whole, whole, chosen, true)?.row;
-
-  it("is the traced one with the most frozen weights", () => {
-    expect(rowOf(frozen(9, 8, 5, 2, 2, 2))).toBe(1);
-    expect(rowOf(frozen(9, NaN, 5, 2, 2, 2))).toBe(2);
-  });
-
-  it("is of several that of the highest peak, or the default", () => {
-    expect(rowOf(frozen(8, 8, 8, 2, 2, 2))).toBe(2);
-    expect(rowOf(frozen(8, 8, 8, 8, 8, 8))).toBe(3);
-    expect(
-      rowOf({
-        ...frozen(8, 8, 8, 8, 8, 8),
-        failures: [{ oom: 0, step: 50, reason: "", requested_bytes: null, in_use_bytes: null }],
-      }),
-    ).toBe(5);
-  });
-
-  it("is the default where nothing was frozen, and the chosen one", () => {
-    expect(rowOf({ ...frozen(), groups: groups.slice(0, 1) } as Overview)).toBe(3);
-    expect(rowOf(frozen(9, 8, 5, 2, 2, 2), 50)).toBe(5);
-  });
 });

@@ -493,6 +493,19 @@ const COMPARE: Case[] = [
       ],
     },
   ],
+  [
+    "compare: one run, no step chosen",
+    "samples",
+    "view=compare&run=frozen&other=frozen",
+    {
+      shows: [
+        "<segments-label: B>",
+        'input min="0" placeholder="200" aria-label="Step of B; empty',
+        '.small data-step="41": step 41',
+        "h2 .verdict: B needs 50.5 MiB more than A. 18.0 MiB of weights became trainable.",
+      ],
+    },
+  ],
   ["compare: growing, by time", "samples", "view=compare&run=growing&other=frozen&x=relative"],
   [
     "compare: no phase in B",

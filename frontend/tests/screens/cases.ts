@@ -450,6 +450,18 @@ const OVERVIEW: Case[] = [
     { acts: [point(".u-over", "mousemove", 400, 150)] },
   ],
   [
+    "overview: pointer at a step with other largest layers",
+    "tasks",
+    "run=unfrozen",
+    {
+      acts: [point(".u-over", "mousemove", 60, 150)],
+      shows: [
+        '→ model/head" data-tip="model/head | total: 2 KiB, total of all categories',
+        "Largest … layers → layers | <small: step 3>",
+      ],
+    },
+  ],
+  [
     "overview: step clicked",
     "samples",
     "run=frozen",
@@ -976,10 +988,9 @@ const FROZEN: Case[] = [
     "view=frozen&run=finished",
     {
       shows: [
-        "li: <sentence: At step 3, trainable layers use 2.0 KiB: 2.0 KiB of weights.>",
+        "li: <sentence: At step 41, trainable layers use 3.8 MiB: 3.8 MiB of weights.>",
         "li: <sentence: From step 0: 1 frozen layer with 3.8 MiB of weights, 1 trainable",
-        "li: <sentence: At step 3, frozen layers use 3.8 MiB: 3.8 MiB of weights, which e",
-        ".share: <0.1 %",
+        'tr .strong.zero data-figure="frozen" data-bytes="0"',
       ],
     },
   ],

@@ -304,6 +304,18 @@ def test_a_change_without_which_the_failed_request_had_room_is_the_cause(
     assert found["changed"].status == status
 
 
+@pytest.mark.parametrize(("added", "status"), [(400, "failed"), (20, "fact")])
+def test_what_a_step_added_that_failed_is_the_cause_though_its_request_is_unknown(
+    added: int, status: str
+) -> None:
+    tables = (make_table(0, unfrozen=False), make_table(239, unfrozen=True))
+    sizes = {"requested_bytes": None, "in_use_bytes": 1900 * MIB, "capacity_bytes": 2048 * MIB}
+    failure = dataclasses.replace(make_oom(239), **sizes)
+    peaks = FLAT + (STEPS >= 239) * added * MIB
+    found = by_name(run_of(peaks, layer_tables=tables, ooms=(failure,)))
+    assert found["changed"].status == status
+
+
 def test_tables_that_change_nothing_are_no_change_and_many_layers_are_counted() -> None:
     for names, words in ((["m/a", "m/b", "m/c"], "3 layers"), (["m/" + 200 * "x"], "1 layer")):
         tables = [make_table(step, unfrozen=step > 0) for step in (0, 120)]
@@ -462,6 +474,29 @@ def test_a_measured_pool_is_that_of_the_step_end() -> None:
     assert fragmented.evidence.step == 100
 
 
+def test_free_memory_of_another_step_than_that_of_the_peak_names_its_step() -> None:
+    # GIVEN the highest peak at a step that was not traced, and whose pool was not measured
+    peaks = FLAT + 0
+    peaks[105] = 960 * MIB
+    pools = {100: (512 * MIB, 200 * MIB)}
+    samples = make_samples(range(240), peaks.tolist(), in_use=[300 * MIB] * 240, pools=pools)
+    # THEN the free memory is not called that of the peak
+    assert sentences(run_of(peaks, snapshots=(make_snapshot(41),)))[2].startswith(
+        "408 free at step 41,"
+    )
+    assert "212 free at the end of step 100," in sentences(make_run(samples))[2]
+
+
+def test_a_damaged_run_is_not_ok_and_its_peak_is_a_lower_bound() -> None:
+    damaged = flat(damage=("s.pb: 13 steps are missing",))
+    fits = by_name(damaged)["fits"]
+    assert (fits.sentence, fits.status) == ("At least 900 MiB of 2.0 GiB at peak", "unknown")
+    assert by_name(flat(notes=("memory recording stopped: disk full",)))["fits"].status == "unknown"
+    assert by_name(flat())["fits"].status == "ok"
+    assert worst([run_status(damaged, grows=False)], True) == "unknown"
+    assert worst(["ok", "growing"], True) == "growing"
+
+
 def flat(**parts: Any) -> Run:
     return make_run(make_samples(range(40), [900 * MIB] * 40), **parts)
 
@@ -477,7 +512,8 @@ def test_the_worst_condition_of_a_run_is_its_status() -> None:
     assert run_status(make_run(make_samples([], [])), grows=False) == "unknown"
     # A run of several workers has the worst status of them.
     found = [
-        worst(statuses) for statuses in (["ok", "fragmented", "growing"], ["unknown", "ok"], [])
+        worst(statuses, False)
+        for statuses in (["ok", "fragmented", "growing"], ["unknown", "ok"], [])
     ]
     assert found == ["growing", "ok", "unknown"]
 
@@ -679,6 +715,18 @@ def test_the_largest_layer_is_that_at_the_highest_peak_with_its_largest_tensors(
     ]
     assert largest_layer(run, DEVICE, "validation") is None
     assert largest_layer(make_run(snapshots=(traced(1, other=MIB),)), DEVICE, "train") is None
+
+
+def test_no_layer_is_named_that_holds_next_to_nothing_but_the_largest_category() -> None:
+    # GIVEN a layer with 4 % of the bytes, and one with 5 %
+    def named(other: int) -> tuple[str | None, str]:
+        snapshot = traced(1, dataclasses.replace(OTHERS[0], bytes=4 * MIB), other=other)
+        found = largest_layer(make_run(snapshots=(snapshot,)), DEVICE, "train")
+        assert found is not None
+        return found.layer, found.sentence
+
+    assert named(96 * MIB) == (None, "held tensors 96.0 MiB (96 %)")
+    assert named(76 * MIB)[0] == "model/block1/attention"
 
 
 def test_the_largest_layer_is_that_at_a_failure() -> None:

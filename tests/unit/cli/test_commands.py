@@ -114,7 +114,7 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
         "CPU:0:",
         "  Fits?          700 MiB of 2.0 GiB at peak, 1.3 GiB headroom",
         "  Growing?       No growth over 60 steps (under 2.0 MiB)",
-        "  Fragmented?    408 MiB free at peak, largest 128 MiB",
+        "  Fragmented?    408 free at step 3, largest 128 MiB",
         "  What changed?  Step 30: unfroze backbone, +500 MiB",
         "                 Mainly activations +500 MiB.",
     ]
@@ -263,7 +263,7 @@ def write_at(directory: pathlib.Path, activations: int) -> None:
     writer.close()
 
 
-def test_two_runs_are_compared_the_earlier_one_first(tmp_path, monkeypatch, capsys) -> None:
+def test_two_runs_are_compared_in_the_order_typed(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     write_at(tmp_path / "runs" / "plain", 70 << 20)
     write_at(tmp_path / "runs" / "a_later_one", 30 << 20)
@@ -275,21 +275,19 @@ def test_two_runs_are_compared_the_earlier_one_first(tmp_path, monkeypatch, caps
     ):
         assert main(["compare", *names]) == 0
         printed.append(capsys.readouterr().out)
-    assert (
-        printed[0] == printed[1]
-        and printed[2].replace("runs/plain", "plain").split() == printed[0].split()
-    )
-    assert printed[0].splitlines()[0].endswith(", −40.0 MiB")
-    assert "  plain: peak of step 7 (train" in printed[0] and re.search(
-        r"activations " r".* " r"−40.0 " r"MiB\n", printed[0]
-    )
+    assert printed[2].replace("runs/plain", "plain").split() == printed[1].split()
+    for text, sign, names in (
+        (printed[0], "−", ("plain", "a_later_one")),
+        (printed[1], r"\+", ("a_later_one", "plain")),
+    ):
+        head, *sides = text.splitlines()[:3]
+        assert re.search(rf", {sign}40.0 MiB$", head)
+        assert [side.split(":")[0].strip() for side in sides] == [*names]
+        assert re.search(rf"activations .* {sign}40.0 MiB\n", text)
     assert main(["compare", "a_later_one", "plain", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["before"]["run"], told["after"]["run"], told["change_bytes"]) == (
-        "plain",
-        "a_later_one",
-        -40 << 20,
-    )
+    assert (told["before"]["run"], told["after"]["run"]) == ("a_later_one", "plain")
+    assert told["change_bytes"] == 40 << 20
     # THEN categories and layers each sum to the breakdowns and to the change
     for rows in (told["categories"], told["layers"]):
         for side in ("before", "after"):

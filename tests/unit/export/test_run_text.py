@@ -8,6 +8,7 @@ import pytest
 from reading_cases import MIB, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis import QUESTIONS, Answer, AnswerEvidence, describe_devices
+from tb_memplugin.export import Selection
 from tb_memplugin.export.text import answer_lines, category_name, device_lines, summarize_run
 
 
@@ -76,3 +77,11 @@ def test_the_layers_of_a_summary_are_those_of_the_highest_traced_peak_which_is_n
     text = summarize_run(make_run(make_samples([1, 2, 3], peaks), snapshots=(make_snapshot(2),)))
     assert "140 MiB of 2.0 GiB at peak" in text
     assert "memory at the highest traced peak, step 2 " in text
+
+
+def test_the_layers_of_a_selected_step_are_not_said_to_be_those_of_the_highest_peak() -> None:
+    snapshots = make_snapshot(1), make_snapshot(2, activations=200 * MIB)
+    run = make_run(make_samples([1, 2], [100 * MIB, 240 * MIB]), snapshots=snapshots)
+    text = summarize_run(run, Selection(step=1))
+    assert "memory at the peak, step 1 " in text
+    assert "highest" not in text

@@ -81,10 +81,10 @@ function StepSelector() {
   const note = selection && !VIEWS[view].ownSteps ? stepNote(selection, timeline) : "";
   const isDefault = selection === null || selection.step === selection.defaultStep;
   const failed = whole?.failures.some(({ step }) => step === selection?.defaultStep) ?? false;
-  const most = view === "frozen" ? "most frozen weights" : "highest peak";
   const what = failed
     ? "failed step"
-    : `${traced.length > 0 ? "traced step with the " : ""}${most}`;
+    : `${traced.length > 0 ? "traced step with the " : ""}highest peak`;
+  const isLater = selection !== null && selection.step === store.defaultPair.value?.[1];
   const back = `Back to step ${selection?.defaultStep ?? ""}, the ${what} (Escape)`;
   return (
     <>
@@ -96,7 +96,9 @@ function StepSelector() {
         data-step={selection?.step ?? ""}
         data-breakdown={timeline ?? selection?.snapshot?.step ?? ""}
       >
-        <span class="segments-label">{supports(view, "pair") ? "A" : "step"}</span>
+        <span class="segments-label">
+          {supports(view, "pair") ? (isLater ? "B" : "A") : "step"}
+        </span>
         <Arrow to={before} label="Previous traced step">
           ◂
         </Arrow>

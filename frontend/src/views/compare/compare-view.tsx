@@ -61,12 +61,13 @@ interface ComparedSide {
 
 type Pair = readonly [ComparedSide, ComparedSide];
 
-const stepOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
+const stepOfSide = ({ overview, row }: Pick<ComparedSide, "overview" | "row">): number | null =>
+  at(overview.step, row);
 const earlierSlots = ({ overview, row }: ComparedSide): number =>
   snapshotAt(overview, row)?.earlier_slots_bytes ?? 0;
 const peakOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.peak_bytes, row);
 
-/** The choices that set a side's run. The toolbar selects the step of A. */
+/** The choices that set a side's run. */
 const chooseRun = (letter: "A" | "B", run: string): Partial<Choices> =>
   letter === "A" ? { primary: run, step: null, session: null } : { other: run, otherStep: null };
 
@@ -77,7 +78,15 @@ function sourceText({ overview, row }: ComparedSide): string {
   return source.kind === "traced" ? "" : `, breakdown from step ${source.snapshot.step}`;
 }
 
-function Side({ side, device, phase }: { side: ComparedSide; device: boolean; phase: boolean }) {
+interface SideProps {
+  side: ComparedSide;
+  /** The step of A that stays when one is chosen for B. */
+  stepOfA: number | null;
+  device: boolean;
+  phase: boolean;
+}
+
+function Side({ side, stepOfA, device, phase }: SideProps) {
   const store = useStore();
   const { letter, run, overview, colour, step } = side;
   const shown = stepOfSide(side);
@@ -105,11 +114,13 @@ function Side({ side, device, phase }: { side: ComparedSide; device: boolean; ph
           <input
             type="number"
             min="0"
-            placeholder="peak"
-            aria-label="Step of B; empty for the traced step with the highest peak"
+            placeholder={String(shown ?? "")}
+            aria-label="Step of B; empty for the default step"
             value={step ?? ""}
             onChange={({ currentTarget: { value } }) =>
-              store.choose({ otherStep: value === "" ? null : Number(value) })
+              store.choose(
+                value === "" ? { otherStep: null } : { step: stepOfA, otherStep: Number(value) },
+              )
             }
           />
         </label>
@@ -128,8 +139,9 @@ function Sides({ pair }: { pair: Pair }) {
   const swap = {
     primary: b.run.run,
     other: a.run.run,
-    step: b.step,
-    otherStep: a.step,
+    ...(a.run === b.run
+      ? { step: stepOfSide(b), otherStep: stepOfSide(a) }
+      : { step: b.step, otherStep: a.step }),
     session: null,
   };
   return (
@@ -138,6 +150,7 @@ function Sides({ pair }: { pair: Pair }) {
         <Side
           key={side.letter}
           side={side}
+          stepOfA={a.run === b.run ? stepOfSide(a) : a.step}
           device={a.overview.device !== b.overview.device}
           phase={a.overview.phase !== b.overview.phase}
         />
@@ -250,22 +263,25 @@ function Curves({ pair }: { pair: Pair }) {
 
 function usePair({ a, b, run, other }: CompareProps): Pair {
   const store = useStore();
-  const { step, otherStep: chosenStep } = useChoices();
-  const otherStep = chosenStep ?? store.defaultPair.value?.[1] ?? null;
-  const { overview, row } = store.shownStep.value ?? { overview: a, row: defaultRow(a) };
-  const ofA = { overview, row };
-  const counterpart = counterpartRow(at(overview.step, row), b, run.run === other.run);
+  const { step, otherStep } = useChoices();
   const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0);
+  const shown = store.shownStep.value ?? { overview: a, row: defaultRow(a) };
+  const selected = { run, overview: shown.overview, row: shown.row, colour: colour(run.run), step };
+  const counterpart = counterpartRow(stepOfSide(selected), b, run.run === other.run);
+  const second = {
+    run: other,
+    overview: b,
+    row: rowFor(b, otherStep, counterpart),
+    colour: colour(other.run),
+    step: otherStep,
+  };
+  // Of one run the earlier step is A, while only one of them is chosen.
+  const [earlier] = store.defaultPair.value ?? [];
+  const isLater = earlier !== undefined && stepOfSide(selected) !== earlier;
+  const [first, last] = isLater ? [second, selected] : [selected, second];
   return [
-    { letter: "A", run, ...ofA, colour: colour(run.run), step },
-    {
-      letter: "B",
-      run: other,
-      overview: b,
-      row: rowFor(b, otherStep, counterpart),
-      colour: colour(other.run),
-      step: chosenStep,
-    },
+    { letter: "A", ...first },
+    { letter: "B", ...last },
   ];
 }
 
@@ -294,10 +310,10 @@ export function CompareView(props: CompareProps) {
   // Time runs forward: of an earlier B nothing "became" frozen.
   const isForward = a.run === b.run && (stepOfSide(a) ?? 0) <= (stepOfSide(b) ?? 0);
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
-  const named = ({ letter, run, colour }: ComparedSide) => ({
-    name: `${letter}: ${run.run}`,
-    letter,
-    colour,
+  const named = (side: ComparedSide) => ({
+    name: `${side.letter}: ${side.run.run}, step ${stepOfSide(side) ?? "?"}`,
+    letter: side.letter,
+    colour: side.colour,
   });
   const drawn = { deltas, from: named(a), to: named(b), focus };
   useExport({

@@ -38,18 +38,14 @@ interface WaterfallProps {
   deltas: readonly GroupDelta[];
   from: ComparedBar;
   to: ComparedBar;
-  /**
-   * Whether the names of A and B stand beside it, and the differences in a table in the same order.
-   */
+  /** Whether the names of A and B stand above it. */
   beside?: boolean;
   focus: Focus;
 }
 
 type Drawn = ReturnType<typeof drawnBars>[number];
 
-const arrow = (bytes: number): string => (bytes > 0 ? "▲" : "▼");
-
-const arrowed = (bytes: number): string => `${arrow(bytes)} ${formatDelta(bytes)}`;
+const arrowed = (bytes: number): string => `${bytes > 0 ? "▲" : "▼"} ${formatDelta(bytes)}`;
 
 function drawnBars(
   { deltas, from, to, beside = false, focus }: WaterfallProps,
@@ -75,7 +71,7 @@ function drawnBars(
         label: plural(folded.count, "other"),
         fill: plainFill(inks().faint),
         muted: focus.hovered !== null || focus.category !== null,
-        figure: beside ? arrow(folded.delta) : arrowed(folded.delta),
+        figure: arrowed(folded.delta),
         tip: tipOf(folded.delta, "B − A: categories that differ by less than 1 %"),
       };
     }
@@ -86,7 +82,7 @@ function drawnBars(
       label: one ? deltaLabel(one) : beside ? side.letter : side.name,
       fill: one ? fillOf(one.group) : plainFill(side.colour),
       muted: one !== undefined && isMuted(focus, [deltaKey(one)], one.group.category),
-      figure: one ? (beside ? arrow(one.delta) : arrowed(one.delta)) : formatBytes(end),
+      figure: one ? arrowed(one.delta) : formatBytes(end),
       tip: one
         ? tipOf(one.delta, `B − A: ${deltaMeaning(one)}`)
         : tipOf(end, side.name, WORDS.peak_bytes.meaning),
@@ -254,8 +250,12 @@ export function Waterfall(props: WaterfallProps) {
   const { host, width: exact } = useSize();
   const width = Math.floor(exact);
   const { low } = layoutOf(props);
+  const { from, to } = props;
   return (
     <div class="waterfall" ref={host} data-testid="waterfall">
+      <h3>
+        {from.name} → {to.name}
+      </h3>
       {width > 0 && <WaterfallDrawing {...props} beside width={width} />}
       {low > 0 && <p class="small">The axis starts at {formatBytes(low)}.</p>}
     </div>

@@ -10,7 +10,6 @@ import { unbroken, formatBytes, type Table } from "../../lib/bytes";
 import { WORDS } from "../../model/categories";
 import { failureOf, modeLabel } from "../../model/overview";
 import {
-  atPeak,
   instantText,
   poolFacts,
   poolFinding,
@@ -18,6 +17,7 @@ import {
   poolSentence,
   usualInstant,
   poolGrows,
+  tracedAtPeak,
   type PoolFacts,
   type PoolSteps,
 } from "../../model/pool";
@@ -279,21 +279,25 @@ function useSpecs(pool: PoolSteps): Specs {
   );
 }
 
-/** `list` are the traced steps of the device, of all phases. */
-export function FragmentationView({
-  pool,
-  list,
-}: {
+interface FragmentationProps {
   pool: PoolSteps;
+  /** The traced steps of the device, of all phases. */
   list: readonly SnapshotSummary[];
-}) {
+}
+
+export function FragmentationView({ pool: recorded, list }: FragmentationProps) {
   const store = useStore();
   const run = store.primary.value;
-  const specs = useSpecs(pool);
   const ofPhase = useMemo(
-    () => list.filter(({ phase }) => phase === pool.phase).sort((a, b) => a.step - b.step),
-    [list, pool.phase],
+    () => list.filter(({ phase }) => phase === recorded.phase).sort((a, b) => a.step - b.step),
+    [list, recorded.phase],
   );
+  const recordedWhole = store.wholePool.value.value ?? recorded;
+  const [pool, whole] = useMemo(
+    () => [tracedAtPeak(recorded, ofPhase), tracedAtPeak(recordedWhole, ofPhase)] as const,
+    [recorded, recordedWhole, ofPhase],
+  );
+  const specs = useSpecs(pool);
   const shared = {
     ...useStepsChart(pool.step, specs.sizes.x),
     describe: (row: number) => poolSentence(poolFacts(pool, row)),
@@ -307,10 +311,7 @@ export function FragmentationView({
   if (list.length === 0 && pool.growths.length === 0) return <NoSnapshots run={run} />;
   if (pool.rows === 0) return <NoSteps of={pool} />;
   const selection = store.shownStep.value;
-  const fixed = poolRowOf([pool, store.wholePool.value.value ?? pool], selection?.step ?? 0) ?? {
-    pool,
-    row: 0,
-  };
+  const fixed = poolRowOf([pool, whole], selection?.step ?? 0) ?? { pool, row: 0 };
   const shown = shared.cursor === null ? fixed : { pool, row: shared.cursor };
   const traced = ofPhase.find(({ step }) => step === selection?.snapshot?.step);
   const snapshot = ofPhase.find(({ step }) => step === shown.pool.step[shown.row]);
@@ -318,7 +319,7 @@ export function FragmentationView({
     ? selection && failureOf(selection.overview, traced.step)
     : undefined;
   // Of the selected step, not of each that the pointer passes: below it are more charts.
-  const finding = poolFinding(atPeak(poolFacts(fixed.pool, fixed.row), traced));
+  const finding = poolFinding(poolFacts(fixed.pool, fixed.row));
   return (
     <>
       <div class="body">
@@ -339,7 +340,7 @@ export function FragmentationView({
         </div>
         <PoolPanel
           pool={shown.pool}
-          facts={atPeak(poolFacts(shown.pool, shown.row), snapshot)}
+          facts={poolFacts(shown.pool, shown.row)}
           mode={snapshot && !snapshot.at_failure ? modeLabel(snapshot.mode) : null}
         />
       </div>

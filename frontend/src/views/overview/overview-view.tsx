@@ -2,7 +2,7 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 
-import { xValues, type Range } from "../../charts/axis";
+import { withGaps, xValues, type Range } from "../../charts/axis";
 import { bandAt } from "../../charts/layout";
 import { diamondsPainter, stepPainter, type Painter } from "../../charts/paint";
 import { outlinedPainter, trendPainter } from "../../charts/rules";
@@ -141,7 +141,9 @@ export function overviewPicture(
     peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
     over: [
       ...lines.painters,
-      ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, end)] : []),
+      ...(ended
+        ? [stepPainter(...withGaps(places.edges, overview.in_use_bytes, places.gaps), end)]
+        : []),
       ...requests.map((request) => outlinedPainter(request, ink, "outline")),
       ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
     ],
@@ -309,7 +311,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
   );
 }
 
-/** The layer that held most when the request failed. */
+/** The layer, or else the category, that held most when the request failed. */
 function Culprit({ of: { sentence, layer, step, phase } }: { of: LargestLayer }) {
   const at = { ...(step !== null && { step }), ...(phase !== null && { phase }) };
   return (

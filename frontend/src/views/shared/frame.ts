@@ -6,12 +6,21 @@ import {
   byteRange,
   cellEdges,
   endingEdges,
+  gapsOf,
+  withGaps,
   xValues,
+  type Gap,
   type Range,
   type XKind,
 } from "../../charts/axis";
 import { markedSpans, stackLayout, type StackLayout } from "../../charts/layout";
-import { stackPainter, stepPainter, type Painter, type BandFill } from "../../charts/paint";
+import {
+  blankPainter,
+  stackPainter,
+  stepPainter,
+  type Painter,
+  type BandFill,
+} from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import {
   LANE_HEIGHT,
@@ -56,6 +65,8 @@ export interface Places {
    * the chart's end.
    */
   mark: (step: number) => number;
+  /** Where steps are missing in the record. */
+  gaps: readonly Gap[];
 }
 
 export interface Picture {
@@ -113,7 +124,10 @@ export function placesOf(
   const [from, to] = zoom === null ? [0, 0] : [edge(zoom[0]), edge(zoom[1] + 1)];
   const range: Range = to > from ? [from, to] : rangeOf(edges);
   const rowAt = phase === "validation" && { rowAt: cellAt(edges) };
-  return { overview, x, edges, range, place, edge, mark, ...rowAt };
+  // Of fewer rows than steps, each stands for several steps.
+  const isWhole = overview.total_rows === overview.rows && phase !== "validation";
+  const gaps = isWhole && isOfSteps ? gapsOf(steps) : [];
+  return { overview, x, edges, range, place, edge, mark, gaps, ...rowAt };
 }
 
 export function rangeOf(edges: Float64Array): Range {
@@ -273,7 +287,7 @@ interface Stacked {
 
 export function stackedPicture(places: Places, stack: Stacked, xKind: XKind): Picture {
   const { columns, fills, peak, under = [], over = [], lanes = [] } = stack;
-  const { overview, x, edges, range, rowAt, mark } = places;
+  const { overview, x, edges, range, rowAt, mark, gaps } = places;
   const ink = inks();
   const layout = stackLayout(edges, columns);
   const capacity = highest(overview.capacity_bytes, x, range) || null;
@@ -285,9 +299,10 @@ export function stackedPicture(places: Places, stack: Stacked, xKind: XKind): Pi
   const painters = [
     stackPainter(layout, fills, tracedSpans(places, overview.traced), ink.background),
     ...under,
+    ...gaps.map(({ from, to }) => blankPainter(from, to, max, ink.background)),
     ...changeRules(places),
     ...over,
-    stepPainter(edges, overview.peak_bytes, { colour: ink.line, width: 1.5 }),
+    stepPainter(...withGaps(edges, overview.peak_bytes, gaps), { colour: ink.line, width: 1.5 }),
     // No byte is above the capacity.
     ...capacitiesPainter(edges, overview.capacity_bytes, capacityInside, ink, end),
   ];

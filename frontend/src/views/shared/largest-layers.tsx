@@ -91,15 +91,14 @@ const NO_SIZES: LayerSizes = { persistent: 0, saved: 0, total: 0 };
 interface RowProps {
   layer: string;
   name: string;
-  sizes: LayerSizes | null;
+  sizes: LayerSizes;
   columns: readonly (keyof LayerSizes)[];
   source: string;
 }
 
 function LayerSizesRow({ layer, name, sizes, columns, source }: RowProps) {
   const lines = columns.map(
-    (column) =>
-      `${column}: ${sizes === null ? "unknown" : formatBytes(sizes[column])}, ${SIZE_MEANINGS[column]}`,
+    (column) => `${column}: ${formatBytes(sizes[column])}, ${SIZE_MEANINGS[column]}`,
   );
   return (
     <tr data-layer={layer} data-tip={[layer, ...lines, source].join("\n")}>
@@ -113,7 +112,7 @@ function LayerSizesRow({ layer, name, sizes, columns, source }: RowProps) {
           key={column}
           class="figure"
           name={`${column}:${layer}`}
-          bytes={sizes?.[column] ?? null}
+          bytes={sizes[column]}
           blank
         />
       ))}
@@ -132,16 +131,11 @@ const SizesHead = ({ columns }: Pick<RowProps, "columns">) => (
   </tr>
 );
 
-interface LargestLayersProps extends OverviewRow {
-  /** The selected step, which ranks the layers: their order does not change under the pointer. */
-  selected: OverviewRow;
-}
-
-export function LargestLayers({ overview, row, selected }: LargestLayersProps) {
+/** The layers of the step that the panel shows, in rows that are there for every step. */
+export function LargestLayers({ overview, row }: OverviewRow) {
   const store = useStore();
-  const [ref, ranking] = [snapshotAt(overview, row), snapshotAt(selected.overview, selected.row)];
+  const ref = snapshotAt(overview, row);
   const { snapshots } = store.fetched;
-  const { value: ranked } = useFetched(snapshots, store.stepOf(ranking));
   const shown = store.stepOf(ref);
   useEffect(() => {
     if (shown === null) return undefined;
@@ -151,16 +145,22 @@ export function LargestLayers({ overview, row, selected }: LargestLayersProps) {
   // Steps before the first traced one keep the same height.
   if (overview.snapshots.length === 0) return null;
   const { value, error } = shown === null ? NOTHING : snapshots.read(...shown);
-  const largest = ranked ? rankedLayers(sizesOf(ranked), SHOWN) : [];
   const sizes = value && sizesOf(value);
+  const largest = sizes ? rankedLayers(sizes, SHOWN) : [];
   const names = distinctNames(largest);
   const columns = sizesOfPhase(overview.phase);
+  const why = error ?? (ref === null ? "no step traced yet" : "This trace names no layer.");
+  // The layers of another step would be taken for those of this one.
+  const waits = ref !== null && sizes === null && error === null;
   return (
-    <section class="owners">
+    <section class={waits ? "owners waits" : "owners"} aria-busy={waits || undefined}>
       <h3>
         <Choose class="all-layers" title="Show all layers" these={{ view: "layers" }}>
           Largest layers
         </Choose>
+        {ref !== null && ref.step !== at(overview.step, row) && (
+          <span class="small">step {ref.step}</span>
+        )}
       </h3>
       <FigureTable kind="sizes">
         <thead>
@@ -169,27 +169,20 @@ export function LargestLayers({ overview, row, selected }: LargestLayersProps) {
         <tbody>
           {Array.from({ length: SHOWN }, (_, index) => {
             const layer = largest[index];
-            if (layer === undefined || ref === null)
+            if (layer === undefined || ref === null || sizes === null)
               return (
                 <tr key={index} class="blank">
                   <th colSpan={1 + columns.length} title={error ?? ""}>
-                    {index > 0
-                      ? ""
-                      : (error ??
-                        (ref === null
-                          ? "no step traced yet"
-                          : ranked
-                            ? "This trace names no layer."
-                            : ""))}
+                    {index > 0 || waits ? "" : why}
                   </th>
                 </tr>
               );
             return (
               <LayerSizesRow
-                key={layer}
+                key={index}
                 layer={layer}
                 name={names[index] ?? ""}
-                sizes={sizes === null ? null : (sizes.get(layer) ?? NO_SIZES)}
+                sizes={sizes.get(layer) ?? NO_SIZES}
                 columns={columns}
                 source={measuredAt(ref)}
               />

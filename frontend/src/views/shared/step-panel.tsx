@@ -221,7 +221,7 @@ export function StepPanel(props: StepPanelProps) {
       below={
         <>
           {children}
-          {!isFailure && <LargestLayers overview={overview} row={row} selected={selected} />}
+          {!isFailure && <LargestLayers overview={overview} row={row} />}
         </>
       }
     >

@@ -8,6 +8,7 @@ import type { Undo, PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
 import { later } from "../../lib/activity";
 import { unbroken, formatBytes, formatCount } from "../../lib/bytes";
+import { clamp, nearestIndex } from "../../lib/search";
 import { curveWith, pointOf, pointText } from "../../model/what-if";
 import { inks, dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
@@ -124,26 +125,47 @@ function Legend({ answer }: { answer: Drawn }) {
 
 interface BatchSliderProps {
   curve: readonly CurvePoint[];
+  /** What the plot below shows. */
+  range: Range;
   row: number;
   /** While it moves: the row whose figures are shown; null for those of the answer. */
   move: (row: number | null) => void;
   apply: (batchSize: number | undefined) => void;
 }
 
-/** Moves through the batch sizes of the curve; applies on release, or after a pause of the keys. */
-function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
+/**
+ * The row of the curve that a slider goes to from `row`: the nearest one to where it is dragged; by
+ * a key, which moves it by one, the next one.
+ */
+export function sliderRow(sizes: readonly number[], row: number, value: number, held: boolean) {
+  const nearest = nearestIndex(sizes, value);
+  if (held || nearest !== row) return nearest;
+  return clamp(row + Math.sign(value - (sizes[row] ?? value)), 0, sizes.length - 1);
+}
+
+/**
+ * Moves through the batch sizes of the curve, above the places that they have in the plot; applies
+ * on release, or after a pause of the keys.
+ */
+export function BatchSlider({ curve, range, row, move, apply }: BatchSliderProps) {
   const store = useStore();
   const isHeld = useRef(false);
   const cancel = useRef(() => {});
   useEffect(() => () => cancel.current(), []);
+  const sizes = curve.map(({ batch_size }) => batch_size);
   const hold = (held: boolean) => {
     isHeld.current = held;
     store.fetched.hold(held);
   };
   const set = (at: number) => {
     cancel.current();
-    apply(curve[at]?.batch_size);
+    apply(sizes[at]);
     move(null);
+  };
+  const rowOf = (slider: HTMLInputElement): number => {
+    const at = sliderRow(sizes, row, slider.valueAsNumber, isHeld.current);
+    slider.value = String(sizes[at]);
+    return at;
   };
   return (
     <input
@@ -151,20 +173,22 @@ function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
       class="batch-slider"
       aria-label="Batch size of the curve"
       aria-valuetext={curve[row] && pointText(curve[row])}
-      min={0}
-      max={curve.length - 1}
-      step={1}
-      value={row}
+      min={range[0]}
+      max={range[1]}
+      step="any"
+      value={sizes[row]}
       onPointerDown={() => hold(true)}
-      onPointerUp={({ currentTarget: { valueAsNumber } }) => {
+      onPointerUp={({ currentTarget }) => {
+        const at = rowOf(currentTarget);
         hold(false);
-        set(valueAsNumber);
+        set(at);
       }}
       onPointerCancel={() => hold(false)}
-      onInput={({ currentTarget: { valueAsNumber } }) => {
+      onInput={({ currentTarget }) => {
         cancel.current();
-        move(valueAsNumber);
-        if (!isHeld.current) cancel.current = later(PAUSE_MS, () => set(valueAsNumber));
+        const at = rowOf(currentTarget);
+        move(at);
+        if (!isHeld.current) cancel.current = later(PAUSE_MS, () => set(at));
       }}
     />
   );
@@ -194,6 +218,7 @@ function Curve({ answer }: { answer: Drawn }) {
       {!store.recordedOnly && (
         <BatchSlider
           curve={curve}
+          range={range}
           row={inside(cursor) ?? pin ?? 0}
           move={setCursor}
           apply={choose}

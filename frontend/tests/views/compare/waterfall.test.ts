@@ -28,7 +28,7 @@ it("says which way each bar goes, and sums what does not matter", () => {
     delta("workspace", 80, 10),
   ];
   const props = { deltas, from: side("A"), to: side("B"), focus: NO_FOCUS, width: 1000 };
-  render(h(WaterfallDrawing, props), host);
+  render(h(WaterfallDrawing, { ...props, beside: true }), host);
   const bars = [...host.querySelectorAll("g[data-figure]")].map((bar) => [
     bar.getAttribute("data-figure"),
     bar.querySelector("text")?.textContent,

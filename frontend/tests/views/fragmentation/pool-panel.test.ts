@@ -3,7 +3,7 @@ import { h, render } from "preact";
 import { expect, it } from "vitest";
 
 import type { Source } from "../../../src/api/source";
-import { atPeak, poolFacts, type PoolSteps } from "../../../src/model/pool";
+import { poolFacts, tracedAtPeak, type PoolSteps } from "../../../src/model/pool";
 import { createStore } from "../../../src/state/store";
 import { PoolPanel, showsUnknown } from "../../../src/views/fragmentation/pool-panel";
 import { StoreContext } from "../../../src/views/shared/context";
@@ -32,39 +32,36 @@ const POOL: PoolSteps = {
   rounding_bytes: one(0),
 };
 
-it("a traced step is shown at its peak, as its answer and its memory map are", () => {
+it("a traced step is at its peak in chart and panel, as its answer and its memory map are", () => {
   const traced = {
+    step: 7,
     pool_bytes: 100,
     in_use_bytes: 80,
     largest_free_bytes: 15,
     fragmentation: 0.25,
     rounding_bytes: 3,
   } as SnapshotSummary;
-  const ended = {
-    ...poolFacts(POOL, 0),
-    source: "measured",
-    instant: "step end",
-    free_bytes: 50,
-    capacity_bytes: 120,
-  } as const;
-  const facts = atPeak(ended, traced);
-  expect(facts).toMatchObject({
+  const ended: PoolSteps = { ...POOL, sources: ["unknown", "measured"], capacity_bytes: one(120) };
+  const pool = tracedAtPeak(ended, [traced]);
+  expect(poolFacts(ended, 0)).toMatchObject({ instant: "step end", allocated_bytes: 100 });
+  expect(poolFacts(pool, 0)).toMatchObject({
     source: "traced",
     instant: "peak",
     allocated_bytes: 80,
     free_bytes: 20,
     free_largest: 15,
     free_other: 5,
-  });
-  expect(facts).toMatchObject({
     pool_bytes: 100,
     unreserved: 20,
     utilisation: 0.8,
     fragmentation: 0.25,
     rounding_bytes: 3,
   });
-  expect(atPeak(ended, undefined)).toBe(ended);
-  expect(atPeak({ ...ended, source: "failed" }, traced).source).toBe("failed");
+  expect(tracedAtPeak(ended, [])).toBe(ended);
+  expect(tracedAtPeak({ ...ended, sources: ["unknown", "failed"] }, [traced]).sources).toEqual([
+    "unknown",
+    "failed",
+  ]);
 });
 
 it.each([

@@ -1,9 +1,16 @@
+// @vitest-environment happy-dom
+import { h, render } from "preact";
 import { describe, expect, it } from "vitest";
 
+import type { Store } from "../../../src/state/store";
+import { StoreContext } from "../../../src/views/shared/context";
+
 import {
+  BatchSlider,
   curveSpec,
   largestMark,
   measuredPoint,
+  sliderRow,
   wholeRange,
   zoomedRange,
 } from "../../../src/views/what-if/peak-curve";
@@ -49,4 +56,20 @@ it("a zoom stays inside the whole and spans at least one batch size", () => {
   expect(zoomedRange(12, 40, [0, 20])).toEqual([12, 20]);
   expect(zoomedRange(4, 5, [0, 20])).toEqual([4, 5]);
   expect(zoomedRange(4, 4.9, [0, 20])).toBeNull();
+});
+
+it("the slider has the scale and the ends of the plot", () => {
+  const ignore = (): void => {};
+  const slider = h(BatchSlider, { curve, range: [0, 10], row: 2, move: ignore, apply: ignore });
+  const store = { fetched: { hold: ignore } } as unknown as Store;
+  render(h(StoreContext.Provider, { value: store }, slider), document.body);
+  const { min, max, value } = document.querySelector("input") as HTMLInputElement;
+  expect([min, max, value]).toEqual(["0", "10", "8"]);
+});
+
+it("the slider goes to the nearest batch size of the curve, and by a key to the next one", () => {
+  const sizes = curve.map(({ batch_size }) => batch_size);
+  expect([9, 13, 40].map((value) => sliderRow(sizes, 2, value, true))).toEqual([2, 3, 4]);
+  expect([9, 7].map((value) => sliderRow(sizes, 2, value, false))).toEqual([3, 1]);
+  expect(sliderRow(sizes, 4, 21, false)).toBe(4);
 });
