@@ -9,7 +9,7 @@ import dataclasses
 from tb_memplugin.attribution.execution import GraphExecution
 from tb_memplugin.attribution.names import buffers_of
 from tb_memplugin.attribution.window import Window
-from tb_memplugin.schema import BatchFacts, OpFact, matches
+from tb_memplugin.schema import BatchFacts, Module, OpFact, matches
 
 
 def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
@@ -36,7 +36,7 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
         if maker.pass_name == "forward" and maker.layer is not None:
             holds.add(any(size % (batch.size or 1) == 0 for size in sizes[:-1]))
             of_layers.update(sizes[:1] if is_open else ())
-    for buffer in buffers_of(*window.trace.modules):  # of compiled steps
+    for buffer in buffers_of(*_run_in(window)):
         sizes = None if buffer.shape is None or not buffer.named else buffer.shape.shape
         shape = _shape_of_rows(window.names.fact(buffer.ops[0])) if sizes and buffer.ops else None
         if sizes and shape and matches(shape, sizes):
@@ -47,6 +47,14 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
     if size and any(first % size for first in of_layers):
         size = None  # such as the nodes of a union of graphs
     return dataclasses.replace(batch, size=size)
+
+
+def _run_in(window: Window) -> list[Module]:
+    """The compiled modules of which the window requested the largest allocation: a profile has all
+    modules of the process."""
+    sizes = set(window.requested)
+    largest = (max((one.bytes for one in it.allocations), default=0) for it in window.trace.modules)
+    return [it for it, size in zip(window.trace.modules, largest, strict=True) if size in sizes]
 
 
 def _is_open(fact: OpFact, sizes: tuple[int, ...]) -> bool:
