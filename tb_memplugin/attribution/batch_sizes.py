@@ -26,7 +26,7 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
         if not sizes or 0 in sizes or -1 in sizes:
             continue
         fact = window.requester(chunk)
-        shape = _shape_of_rows(fact)
+        shape = _shape_of_rows(fact) if fact.has_rows else None
         if shape and matches(shape, sizes):
             (opened if shape[0] < 0 else fixed).add(sizes[0])
         is_open = _is_open(fact, sizes)

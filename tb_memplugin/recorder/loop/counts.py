@@ -97,6 +97,7 @@ class ProgramCounts:
         self._overhead = overhead
         self._began = time.monotonic()
         self._spent_seconds = 0.0
+        self._grew = False  # since the last look
         self._earlier: Sequence[Value] = ()  # the last earlier session
         self._kept: list[Value] = []  # the objects that the program keeps
 
@@ -105,7 +106,11 @@ class ProgramCounts:
         program's objects if its memory `grew` and the budget allows. Returns the cost in processor
         seconds."""
         budget = FREE_SECONDS + SHARE * self._overhead * (time.monotonic() - self._began)
-        cost = self._look() if self._overhead and self._spent_seconds <= budget and grew() else 0.0
+        self._grew = grew() or self._grew
+        cost = 0.0
+        if self._grew and self._overhead and self._spent_seconds <= budget:
+            self._grew = False
+            cost = self._look()
         if program_counters.due_in() > 0.0 and self._told == self._number and not cost:
             return 0.0
         cost += program_counters.models.find_unreachable(self._overhead, unreachable)

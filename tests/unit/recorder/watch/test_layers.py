@@ -524,7 +524,7 @@ def test_the_keras_that_compiled_a_model_is_known_and_a_loop_has_none() -> None:
     keras_2 = pytest.importorskip("tf_keras")
     for package, api in (("keras", keras), ("tf_keras", keras_2)):
         model = api.Sequential([api.Input((2,)), api.layers.Dense(1)])
-        assert build_layer_table(model, None, step=0, previous=None).compiled_with == ""
+        assert build_layer_table(model, None, step=0, previous=None).compiled_with == "none"
         model.compile("sgd", "mse")
         assert build_layer_table(model, None, step=0, previous=None).compiled_with == package
-    assert build_layer_table(Mlp(), None, step=0, previous=None).compiled_with == ""
+    assert build_layer_table(Mlp(), None, step=0, previous=None).compiled_with == "none"
