@@ -593,7 +593,7 @@ const COMPARE: Case[] = [
         '.number data-bytes="… 4985856 → 4986368',
         '.small data-step="… 200": step 200 → 60": step 60, breakdown from step 41',
         ".shape: unattributed … ▼ → ▲",
-        ".number: ▼ … <0.01 → −0.34",
+        "h2 .verdict: B needs … 119 MiB less than A",
       ],
     },
   ],

@@ -146,18 +146,14 @@ interface RowProps {
 }
 
 function CategoryDelta({ one, events, hidden }: RowProps) {
-  const { group, from, to, delta } = one;
+  const { group, from, to } = one;
   const tip = versusTip(from, to, deltaMeaning(one), "at the measured peak of each step");
   return (
     <VersusRow
       {...{ group, from, to, tip, events, hidden }}
       name={deltaKey(one)}
       label={deltaLabel(one)}
-    >
-      <td class="number">
-        <Signed of={delta} />
-      </td>
-    </VersusRow>
+    />
   );
 }
 
@@ -180,11 +176,11 @@ function Peaks({ a, b }: Omit<CategoriesProps, "deltas">) {
       <th scope="row">{label}</th>
       <SizeCell bytes={a} />
       <SizeCell bytes={b} />
-      <td class="number">{a === null || b === null ? "–" : <Signed of={b - a} />}</td>
     </tr>
   );
 }
 
+/** The bytes of A and B; the waterfall beside it has the changes. */
 export function Categories({ deltas, a, b }: CategoriesProps) {
   const ofCategory = useCategoryRow();
   // In the order of the waterfall.
@@ -196,12 +192,12 @@ export function Categories({ deltas, a, b }: CategoriesProps) {
         <thead>
           <tr>
             <td />
-            <Heads names={["A", "B", "change"]} />
+            <Heads names={["A", "B"]} />
           </tr>
         </thead>
         <tbody>
           <FoldedRows
-            columns={4}
+            columns={3}
             sums={
               folded && (
                 <>
@@ -210,9 +206,6 @@ export function Categories({ deltas, a, b }: CategoriesProps) {
                   </td>
                   <td class="number">
                     <Bytes of={folded.to} />
-                  </td>
-                  <td class="number">
-                    <Signed of={folded.delta} />
                   </td>
                 </>
               )

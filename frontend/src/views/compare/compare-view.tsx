@@ -312,6 +312,7 @@ export function CompareView(props: CompareProps) {
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
   const named = (side: ComparedSide) => ({
     name: `${side.letter}: ${side.run.run}, step ${stepOfSide(side) ?? "?"}`,
+    short: a.run === b.run ? `step ${stepOfSide(side) ?? "?"}` : side.run.run,
     letter: side.letter,
     colour: side.colour,
   });

@@ -29,6 +29,8 @@ const [TOP, BOTTOM] = [22, 8 + LINES * LINE + 4];
 
 interface ComparedBar {
   name: string;
+  /** What tells it from the other one. */
+  short: string;
   letter: "A" | "B";
   colour: string;
 }
@@ -68,10 +70,11 @@ function drawnBars(
         ...where,
         name: "others",
         bytes: folded.delta,
-        label: plural(folded.count, "other"),
+        // The table beside it has their row.
+        label: beside ? "" : plural(folded.count, "other"),
         fill: plainFill(inks().faint),
         muted: focus.hovered !== null || focus.category !== null,
-        figure: arrowed(folded.delta),
+        figure: beside ? "" : arrowed(folded.delta),
         tip: tipOf(folded.delta, "B − A: categories that differ by less than 1 %"),
       };
     }
@@ -223,7 +226,10 @@ export function WaterfallDrawing(props: WaterfallDrawingProps) {
     upright
       ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM)
       : names + share(value) * Math.max(width - names - FIGURES, 20);
-  const said = bars.map(({ label, figure }) => `${label} ${figure}`).join(", ");
+  const said = bars
+    .filter(({ label }) => label !== "")
+    .map(({ label, figure }) => `${label} ${figure}`)
+    .join(", ");
   return (
     <svg
       xmlns="http://www.w3.org/2000/svg"
@@ -254,7 +260,7 @@ export function Waterfall(props: WaterfallProps) {
   return (
     <div class="waterfall" ref={host} data-testid="waterfall">
       <h3>
-        {from.name} → {to.name}
+        {from.short} → {to.short}
       </h3>
       {width > 0 && <WaterfallDrawing {...props} beside width={width} />}
       {low > 0 && <p class="small">The axis starts at {formatBytes(low)}.</p>}

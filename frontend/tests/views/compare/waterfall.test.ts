@@ -7,7 +7,7 @@ import { WaterfallDrawing } from "../../../src/views/compare/waterfall";
 import { MIB } from "../../model/overview-cases";
 import { NO_FOCUS } from "../focus-cases";
 
-const side = (name: string) => ({ name, letter: "A" as const, colour: "#123456" });
+const side = (name: string) => ({ name, letter: "A" as const, colour: "#123456", short: "a" });
 
 it("says which way each bar goes, and sums what does not matter", () => {
   const host = document.createElement("div");
@@ -37,7 +37,7 @@ it("says which way each bar goes, and sums what does not matter", () => {
     ["peak:A", "581 MiB"],
     ["activations", "▲ +100 MiB"],
     ["workspace", "▼ −70.0 MiB"],
-    ["others", "▲ +1.5 MiB"],
+    ["others", ""],
     ["peak:B", "613 MiB"],
   ]);
   render(null, host);
