@@ -29,6 +29,7 @@ from tb_memplugin.analysis.growth import (
     session_growth,
 )
 from tb_memplugin.analysis.host import CPU, HostGrowth, host_growth
+from tb_memplugin.analysis.largest import RELEVANT_SHARE
 from tb_memplugin.analysis.trend import MIN_JUMP_STEPS, Trend, least_change
 from tb_memplugin.schema import (
     MISSING,
@@ -118,7 +119,6 @@ def _unknown(
     return _answer(name, sentence, "unknown", evidence, figures, source="unknown")
 
 
-RELEVANT_SHARE = 0.05  # of the peak; less of it asks for nothing and causes nothing
 LITTLE_HEADROOM = 0.05  # less, as a share of the capacity, is a warning
 LARGE_WASTE = 0.05
 """Free memory outside the largest free chunk is a warning if it is more than this share of the

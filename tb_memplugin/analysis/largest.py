@@ -18,9 +18,9 @@ from tb_memplugin.schema import (
 
 MAX_TENSORS = 10
 """Most groups of tensors that are named."""
-LEAST_SHARE = 0.05
-"""A layer with less than this share of the bytes in use explains nothing: the largest category is
-named instead."""
+RELEVANT_SHARE = 0.05
+"""Less than this share of the bytes in use explains nothing: no layer with less is named, but the
+largest category, and no change by less is a cause or a waste."""
 LARGE_SHARE = 0.2
 """A sentence names groups of tensors with at least this share of the bytes that it is about."""
 _NUMBERS = (
@@ -57,7 +57,7 @@ class EqualTensors(TensorShape):
 @dataclasses.dataclass(frozen=True)
 class LargestLayer:
     """The layer with the most bytes at the newest failure of a device, or else at its highest
-    traced peak; the category with the most bytes if no layer has the `LEAST_SHARE`.
+    traced peak; the category with the most bytes if no layer has the `RELEVANT_SHARE`.
 
     Attributes:
         step, phase: Of the failure or the peak; None for a failure outside of steps.
@@ -113,7 +113,7 @@ def _largest_at(moment: Oom | Snapshot | None) -> LargestLayer | None:
     ((layer, size),) = sums.most_common(1)
     name, largest = short_name(layer, sums), moment.largest_tensors
     tensors = equal_tensors([one for one in largest if one.layer == layer])
-    if size < LEAST_SHARE * moment.in_use_bytes:
+    if size < RELEVANT_SHARE * moment.in_use_bytes:
         layer, categories = None, sums_by(moment.ledger, lambda row: row.category)
         ((category, size),) = categories.most_common(1)
         name = category.replace("_", " ")

@@ -107,7 +107,8 @@ _DRIVER = _Kind(
             "tries smaller ones.",
         ),
         _Message(
-            r"^(?![^\n]{0,400}\b(?:host|cuMemAllocAsync)\b)[^\n]{0,400}?(?P<all_error>CUDA_ERROR_OUT_OF_MEMORY"
+            r"^(?![^\n]{0,400}\b(?:host|cuMemAllocAsync)\b)[^\n]{0,400}?"
+            r"(?P<all_error>CUDA_ERROR_OUT_OF_MEMORY"
             r"|HIP_ERROR_OutOfMemory|hipErrorOutOfMemory|cudaErrorMemoryAllocation"
             r"|CUDA error: out of memory|Status: out of memory"
             r"|cuda runtime error \(2\) : out of memory)",

@@ -7,7 +7,7 @@ edges and graphs of a union of graphs, are no batch of one size."""
 import dataclasses
 
 from tb_memplugin.attribution.execution import GraphExecution
-from tb_memplugin.attribution.names import buffers_of
+from tb_memplugin.attribution.names import UNKNOWN_OP, buffers_of
 from tb_memplugin.attribution.window import Window
 from tb_memplugin.schema import BatchFacts, Module, OpFact, matches
 
@@ -26,7 +26,7 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
         if not sizes or 0 in sizes or -1 in sizes:
             continue
         fact = window.requester(chunk)
-        shape = _shape_of_rows(fact) if fact.has_rows else None
+        shape = fact.output_shapes[0] if fact.has_rows and fact.output_shapes else None
         if shape and matches(shape, sizes):
             (opened if shape[0] < 0 else fixed).add(sizes[0])
         is_open = _is_open(fact, sizes)
@@ -38,7 +38,8 @@ def shown_batch(window: Window, execution: GraphExecution) -> BatchFacts:
             of_layers.update(sizes[:1] if is_open else ())
     for buffer in buffers_of(*_run_in(window)):
         sizes = None if buffer.shape is None or not buffer.named else buffer.shape.shape
-        shape = _shape_of_rows(window.names.fact(buffer.ops[0])) if sizes and buffer.ops else None
+        fact = window.names.fact(buffer.ops[0]) if sizes and buffer.ops else UNKNOWN_OP
+        shape = fact.output_shapes[0] if fact.has_rows and fact.output_shapes else None
         if sizes and shape and matches(shape, sizes):
             (opened if shape[0] < 0 else fixed).add(sizes[0])
     size = batch.size if batch.size is None or True in holds or not holds else None
@@ -60,7 +61,3 @@ def _run_in(window: Window) -> list[Module]:
 def _is_open(fact: OpFact, sizes: tuple[int, ...]) -> bool:
     opened = [shape for shape in fact.output_shapes if shape and shape[0] < 0]
     return any(matches(shape, sizes) for shape in opened) if opened else False
-
-
-def _shape_of_rows(fact: OpFact) -> tuple[int, ...] | None:
-    return fact.output_shapes[0] if fact.has_rows and fact.output_shapes else None

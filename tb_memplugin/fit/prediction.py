@@ -46,7 +46,7 @@ class Prediction:
         method: ``recorded``: the peaks of recorded steps; ``replay``: all sizes are exact, and the
             order of operations hardly matters; ``compiled``: XLA's compiler was asked;
             ``two_sizes``: some sizes follow from two recorded batch sizes; ``estimate``: some have
-            a range; ``unknown``: no prediction.
+            a range, or the order of operations decides; ``unknown``: no prediction.
         reproduced: How much of the recorded steps their replay reproduced.
         assumptions: What the prediction assumes or why there is none, as sentences.
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.

@@ -29,7 +29,7 @@ export const METHOD_WORDS: Record<Method, string> = {
   replay: "all sizes are exact",
   compiled: "asked XLA's compiler",
   two_sizes: "some sizes follow from two recorded batch sizes",
-  estimate: "some sizes are known as a range only",
+  estimate: "sizes or the order of operations are known as a range only",
   unknown: "no prediction",
 };
 

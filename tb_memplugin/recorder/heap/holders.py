@@ -202,7 +202,7 @@ def kept_objects(
     """NumPy arrays, tf.data iterators and objects of the classes of which `kind_of` gives a kind,
     by holder; what is not found within the processor time is left out. `size_of` gives the bytes of
     the latter, None for those that do not count."""
-    array_type = getattr(sys.modules.get("numpy"), "ndarray", None)
+    array_type: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
     # by id of a class, which is kept so that no other one gets its id
     kinds: dict[int, tuple[type, CounterKind | None]] = {}
     found: CounterKind | None
@@ -222,7 +222,9 @@ def kept_objects(
             continue
         seen.add(id(child))
         if kind == "kept_arrays":
-            size = child.nbytes if child.base is None else 0  # a view has no memory of its own
+            # whatever a class of the program makes of it; a view has no memory of its own
+            is_view = array_type.base.__get__(child) is not None
+            size = 0 if is_view else array_type.nbytes.__get__(child)
         else:
             size = 1 if kind == "kept_iterators" else size_of(child)
         if size is None:

@@ -364,9 +364,12 @@ class FunctionTraces:
 
 def code_of(function: Any) -> Any:
     """The code of the Python function that a `tf.function` traces; None for other callables."""
-    python = own(function, "_python_function")
+    return asked(own(function, "_python_function"), _innermost_code)
+
+
+def _innermost_code(python: Any) -> Any:
     # `tf.function` wraps a method in a function of its own
-    return getattr(asked(python, inspect.unwrap), "__code__", None)
+    return getattr(inspect.unwrap(python), "__code__", None)
 
 
 def traces_of(function: Any) -> int:
@@ -459,8 +462,10 @@ class ProgramCounters:
             return tensor_size(item) if is_plain else None
         if not is_a(item, tf.Variable):
             return self.models.kept_bytes(item)
-        is_read = tf.executing_eagerly() and not self.models.owns(item)
-        return asked(item, current_size) if is_read else None
+        return asked(item, self._unowned_bytes) if tf.executing_eagerly() else None
+
+    def _unowned_bytes(self, variable: Any) -> int | None:
+        return None if self.models.owns(variable) else current_size(variable)
 
 
 program_counters = ProgramCounters()
