@@ -152,7 +152,7 @@ export function whenSentence(
 export interface Finding {
   sentence: string;
   step: number | null;
-  kind: "frozen" | "growth" | "minor";
+  kind: "frozen" | "growth";
   view: "overview" | "frozen" | "fragmentation";
   zoom: readonly [number, number] | null;
 }
@@ -160,14 +160,6 @@ export interface Finding {
 const stepIn = (sentence: string, before: string): number | null => {
   const found = new RegExp(`${before} step (\\d{1,15})`).exec(sentence);
   return found ? Number(found[1]) : null;
-};
-
-/** In percent: a finding on less of a peak does not ask for anything. */
-const RELEVANT = 5;
-
-const isMinorShare = (sentence: string): boolean => {
-  const share = /\((\d{1,3}) % of the peak/.exec(sentence);
-  return share !== null && Number(share[1]) < RELEVANT;
 };
 
 /** A finding on host memory, with the name of its worker in a run of several. */
@@ -190,7 +182,7 @@ export function growthFindings(run: RunInfo, device: string): Finding[] {
     const [first, last] = [stepIn(sentence, "since"), stepIn(sentence, "at")];
     const zoom = first !== null && last !== null && last > first ? ([first, last] as const) : null;
     return {
-      kind: isMinorShare(sentence) ? "minor" : "growth",
+      kind: "growth",
       step: last,
       view: HOST.test(sentence) ? "fragmentation" : "overview",
       zoom,

@@ -341,14 +341,6 @@ describe("findings", () => {
     ]);
   });
 
-  it("on less than 5 % of a peak do not ask for anything", () => {
-    const findings = ["1.3 MiB (1 % of the peak of step 9) belong to …", "9 MiB (5 % of the peak)"];
-    expect(growthFindings({ ...RUN, findings }, "GPU:0").map(({ kind }) => kind)).toEqual([
-      "minor",
-      "growth",
-    ]);
-  });
-
   it("on host memory are those of the device's worker, and lead to its chart", () => {
     const sentence = (worker: string): string =>
       `${worker}ost RSS grows by 1 MiB every 100 steps since step 40, to 9 MiB at step 90.`;
