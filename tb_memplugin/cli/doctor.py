@@ -92,7 +92,7 @@ def _tensorboard() -> tuple[bool, str]:
     found = [point for point in points if point.value.startswith("tb_memplugin.")]
     if not found:
         return False, (
-            "the Memory tab is not registered in this environment: pip install tb-memplugin here"
+            "the Memory tab is not registered in this environment: install tb_memplugin here"
         )
     found[0].load()
     return True, f"version {importlib.metadata.version('tensorboard')} loads the Memory tab"

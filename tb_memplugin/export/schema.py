@@ -167,7 +167,7 @@ def pyarrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise RequestError(
-            f"Parquet needs pyarrow: {error}. Install it with: pip install 'tb-memplugin[parquet]'"
+            f"Parquet needs pyarrow: {error}. Install it with: pip install pyarrow"
         ) from error
     return pyarrow
 

@@ -21,7 +21,7 @@ import tb_memplugin
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "demo" / "colab.ipynb"
-INSTALL = '%pip install --quiet "tb-memplugin[record]"'
+INSTALL = '%pip install --quiet "..[record]"'
 START_SECONDS = 200
 
 
