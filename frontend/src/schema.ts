@@ -30,6 +30,7 @@ export const CATEGORIES = [
   "weight_gradients",
   "activation_gradients",
   "workspace",
+  "communication",
   "rounding",
   "unattributed",
 ] as const;

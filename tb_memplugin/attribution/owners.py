@@ -5,6 +5,7 @@ its contents are the compiler's buffer assignment."""
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeAlias
@@ -47,6 +48,12 @@ class Classifier:
         weights = [variable for variable in facts.variables if variable.role == "weights"]
         weights.sort(key=lambda weight: weight.requested_bytes)
         largest = {weight.layer: weight.requested_bytes for weight in weights}
+        layers = defaultdict[int, set[str | None]](set)
+        for weight in weights:
+            if weight.trainable:
+                layers[weight.requested_bytes].add(weight.layer)
+        # of gradients that were summed over replicas
+        self._of_size = {size: one for size, (one, *others) in layers.items() if not others}
         self._planned = plans_by_size(trace.modules, window.names, largest)
         self.plans = dict(self._find_plans())
         self._calling_threads = set(trace.calls.thread.tolist())
@@ -141,12 +148,15 @@ class Classifier:
             return constant
         if fact is UNKNOWN_OP:
             return layerless(self._category_without_op(chunk))
+        if fact.communicates and not is_saved:
+            return layerless("communication")
         if not is_saved and (
             window.is_temporary(chunk) or not self.execution.requested_by_op(chunk)
         ):
             return window.layer_owner(fact.layer, "workspace")
         if is_gradient:
-            return window.layer_owner(fact.gradient_of, "weight_gradients")
+            layer = fact.gradient_of or self._of_size.get(window.requested[chunk])
+            return window.layer_owner(layer, "weight_gradients")
         return window.layer_owner(fact.layer, self._category(fact, chunk, is_saved))
 
     def _maker(self, chunk: int) -> OpFact:

@@ -79,6 +79,7 @@ Category: TypeAlias = Literal[
     "weight_gradients",
     "activation_gradients",
     "workspace",
+    "communication",
     "rounding",
     "unattributed",
 ]

@@ -169,6 +169,8 @@ class OpFact:
             use.
         gradient_of: Path of the layer with the variable that this op's result is a gradient of.
         made_dense: Whether it makes a dense gradient of a sparse one.
+        communicates: Whether it is a collective operation of replicas, or packs their gradients for
+            one.
         assigns: Name of the variable that it writes to.
         passes_to: Ops that may reuse this op's buffer.
         relayout: Whether TensorFlow added it to convert another op's input to another layout; the
@@ -192,6 +194,7 @@ class OpFact:
     gradient_of: str | None = None
     is_gradient: bool = False
     made_dense: bool = False
+    communicates: bool = False
     assigns: str | None = None
     passes_to: tuple[str, ...] = ()
     relayout: bool = False

@@ -61,7 +61,7 @@ exact values."""
 
 CATEGORY = (
     r"(?P<c>weights|optimizer_state|other_state|held_tensors|inputs|activations|activation_gradients"
-    r"|weight_gradients|workspace|rounding|unattributed)"
+    r"|weight_gradients|workspace|communication|rounding|unattributed)"
 )
 SLOTS = "(?P<c>optimizer_state):(?P<o>current|earlier)"
 GROUP = CATEGORY + r"(?::(?P<t>frozen|trainable|true|false))?"

@@ -23,9 +23,10 @@ def start(*arguments: object) -> "subprocess.Popen[str]":
     return start_child(*map(str, arguments), environment={"PYTHONPATH": path})
 
 
-def finish(process: "subprocess.Popen[str]") -> None:
+def finish(process: "subprocess.Popen[str]") -> str:
     out, errors = process.communicate(timeout=240)
     assert process.returncode == 0, f"{out[-1000:]}\n{errors[-4000:]}"
+    return out
 
 
 def devices_of(logdir: pathlib.Path, run: str) -> dict[str, Any]:
@@ -64,38 +65,62 @@ def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Pat
 
 
 @pytest.fixture(scope="module")
-def mirrored(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Runs of one training by four replicas: `asked` for the trace of a step, and as by
-    `default`."""
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> "Mirrored":
+    """Runs of one training by four replicas: `asked` for traces of steps, and as by `default`; and
+    the losses of each, and of one that is not recorded."""
     logdir = tmp_path_factory.mktemp("mirrored")
-    for process in [
-        start(HERE / "workers_child.py", logdir / name, name) for name in ("asked", "default")
-    ]:
-        finish(process)
-    return logdir
+    names = ("asked", "default", "none")
+    processes = [start(HERE / "workers_child.py", logdir / name, name) for name in names]
+    printed = [finish(process).splitlines() for process in processes]
+    return logdir, {
+        name: [line for line in lines if line.startswith("loss ")]
+        for name, lines in zip(names, printed, strict=True)
+    }
 
 
-def test_logical_devices_of_one_cpu_are_recorded_once(mirrored: pathlib.Path) -> None:
-    told = devices_of(mirrored, "asked")
+Mirrored = tuple[pathlib.Path, dict[str, list[str]]]
+
+
+def test_logical_devices_of_one_cpu_are_recorded_once(mirrored: Mirrored) -> None:
+    logdir, _ = mirrored
+    told = devices_of(logdir, "asked")
     assert [one["device"] for one in told["devices"]] == ["CPU:0"]
     assert told["imbalance"] is None
-    weights = sum(
-        one["bytes"]
-        for one in told["devices"][0]["breakdown"]["parts"]
-        if one["category"] == "weights"
-    )
-    assert weights == 4 * 65 * 256 * 4  # four replicas in the one allocator
-    (note,) = [note for note in load(mirrored)["asked"].notes if "CPU:1" in note]
+    sums: dict[str, int] = {}
+    for part in told["devices"][0]["breakdown"]["parts"]:
+        sums[part["category"]] = sums.get(part["category"], 0) + part["bytes"]
+    assert sums["weights"] == 4 * 65 * 256 * 4  # four replicas in the one allocator
+    # AND all bytes have an owner, except a copy of the arrays that TensorFlow makes for replicas
+    arrays = 4 * 320 * (64 + 256)
+    assert sums["unattributed"] - arrays <= sum(sums.values()) / 1000
+    (note,) = [note for note in load(logdir)["asked"].notes if "CPU:1" in note]
     assert "CPU:1, CPU:2, CPU:3: logical devices of the CPU share one allocator" in note
 
 
-def test_beside_other_replicas_only_the_steps_asked_for_are_traced(mirrored: pathlib.Path) -> None:
-    runs = load(mirrored)
-    assert {name: [one.step for one in run.snapshots] for name, run in runs.items()} == {
-        "asked": [2],
-        "default": [],
-    }
-    # AND the run says what to do, and has the rest
-    said = [note for note in runs["default"].notes if "trace_steps" in note]
-    assert len(said) == 1 and said[0].startswith("no step is traced: ")
-    assert len(runs["default"].samples) == len(runs["asked"].samples) == 5
+def test_steps_of_replicas_are_traced_but_the_one_in_which_they_meet(mirrored: Mirrored) -> None:
+    logdir, _ = mirrored
+    runs = load(logdir)
+    steps = {name: [one.step for one in run.snapshots] for name, run in runs.items()}
+    assert steps["asked"] == [2] and min(steps["default"]) == 1
+    # AND the run says why an earlier one is missing, if it was asked for
+    said = {name: [one for one in run.notes if "traced" in one] for name, run in runs.items()}
+    assert [one[:22] for one in said["asked"]] == ["step 0 was not traced:"] and not said["default"]
+
+
+def test_a_replica_sends_all_of_its_gradients_in_one_piece(mirrored: Mirrored) -> None:
+    logdir, _ = mirrored
+    gradients = 4 * 65 * 256
+    for run in load(logdir).values():
+        largest = max(
+            tensor.bytes // tensor.count
+            for snapshot in run.snapshots
+            for tensor in snapshot.largest_tensors
+            if tensor.category == "communication"
+        )
+        assert largest == gradients
+
+
+def test_recording_changes_no_loss_of_replicas(mirrored: Mirrored) -> None:
+    _, losses = mirrored
+    assert len(losses["none"]) == 10
+    assert losses["asked"] == losses["default"] == losses["none"]

@@ -1,4 +1,4 @@
-"""A training for `test_worker_processes`. usage: workers_child.py RUN asked|default"""
+"""A training for `test_worker_processes`. usage: workers_child.py RUN asked|default|none"""
 
 import os
 import sys
@@ -14,22 +14,28 @@ import tb_memplugin
 
 def train_mirrored(run, **options):
     """`fit` with `MirroredStrategy` on four logical devices of the CPU, all of which the recorder
-    is asked for."""
+    is asked for; without a run, its losses only."""
+    keras.utils.set_random_seed(1)
+    tf.config.experimental.enable_op_determinism()
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
     devices = [f"CPU:{number}" for number in range(4)]
-    # Without collective operations, beside which TensorFlow's profiler can crash (docs/limits.md).
-    with tf.distribute.MirroredStrategy(
-        devices, cross_device_ops=tf.distribute.ReductionToOneDevice()
-    ).scope():
+    with tf.distribute.MirroredStrategy(devices).scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256, name="wide")])
         model.compile("sgd", "mse")
-    callback = tb_memplugin.MemoryCallback(run, devices=devices, **options)
-    model.fit(
-        np.ones((160, 64)), np.ones((160, 256)), batch_size=32, verbose=0, callbacks=[callback]
+    kept = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: print("loss", logs["loss"].hex())
     )
-    callback.close()
+    callbacks = [kept]
+    if options:
+        callbacks.append(tb_memplugin.MemoryCallback(run, devices=devices, **options))
+    x, y = (np.random.rand(320, width).astype("float32") for width in (64, 256))
+    model.fit(x, y, batch_size=32, verbose=0, callbacks=callbacks)
+    for callback in callbacks[1:]:
+        callback.close()
 
+
+OPTIONS = {"asked": {"trace_steps": [0, 2]}, "default": {"overhead": 0.5}, "none": {}}
 
 if __name__ == "__main__":
-    train_mirrored(sys.argv[1], **({"trace_steps": [2]} if sys.argv[2] == "asked" else {}))
+    train_mirrored(sys.argv[1], **OPTIONS[sys.argv[2]])

@@ -15,6 +15,7 @@ const MEANINGS: Record<Category, string> = {
   activation_gradients: "gradients with respect to activations",
   weight_gradients: "gradients with respect to weights, before the optimizer applies them",
   workspace: "op temporaries and kernel scratch space",
+  communication: "packed gradients and buffers of the replicas' collective operations",
   rounding: ROUNDING_MEANING,
   unattributed: "in use, owner unknown",
 };

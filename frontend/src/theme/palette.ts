@@ -1,7 +1,7 @@
 /**
  * Colours of what is shown, the same in every view. Persistent memory: blues and violets, held
- * tensors magenta. Transient memory: oranges and reds. Rounding is dotted and grey, unattributed
- * hatched, free memory pale grey. tests/theme/palette.test.ts checks each pair as colour-blind
+ * tensors magenta. Transient memory: oranges and reds, communication green and striped. Rounding is
+ * dotted and grey, unattributed hatched, free memory pale grey. tests/theme/palette.test.ts checks each pair as colour-blind
  * readers see it, and against the runs' colours and the background.
  */
 
@@ -37,6 +37,7 @@ export const CATEGORY_COLOURS = byScheme<Category>({
   weight_gradients: ["#b04a68", "#ea84a3"],
   activation_gradients: ["#ba0603", "#d94d00"],
   workspace: ["#839a6d", "#98a25a"],
+  communication: ["#147602", "#6bcb01"],
   rounding: ["#8e939b", "#7a7f87"],
   unattributed: ["#7b7f87", "#9aa0a8"],
 });
@@ -93,7 +94,8 @@ export function fillOf({ category, trainable }: Group): Fill {
   const colour = CATEGORY_COLOURS[scheme()][category];
   if (category === "unattributed") return { colour, pattern: "hatched" };
   if (category === "rounding") return { colour, pattern: "dotted" };
-  return { colour, pattern: trainable === false ? "diagonal" : "plain" };
+  const striped = trainable === false || category === "communication";
+  return { colour, pattern: striped ? "diagonal" : "plain" };
 }
 
 export const categoryFill = (category: Category): Fill => fillOf({ category, trainable: null });

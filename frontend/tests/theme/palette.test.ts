@@ -74,10 +74,10 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
     },
   );
 
-  it("only rounding and unattributed are told apart by pattern", () => {
+  it("only communication, rounding and unattributed are told apart by pattern", () => {
     const patterned = CATEGORIES.filter((category) => categoryFill(category).pattern !== "plain");
-    expect(patterned).toEqual(["rounding", "unattributed"]);
-    expect(new Set(patterned.map((category) => categoryFill(category).pattern)).size).toBe(2);
+    expect(patterned).toEqual(["communication", "rounding", "unattributed"]);
+    expect(new Set(patterned.map((category) => categoryFill(category).pattern)).size).toBe(3);
   });
 
   it("rounding is quiet: grey, and no darker on its ground than other categories", () => {

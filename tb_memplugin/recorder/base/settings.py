@@ -38,8 +38,11 @@ class Settings:
         return arguments
 
     @property
-    def in_cluster(self) -> bool:
-        return bool(_worker_of_cluster())
+    def follows(self) -> bool:
+        """Whether several processes train, and this one is not the first of them, to which all
+        others turn."""
+        own, leader = _cluster()
+        return own not in ("", leader)
 
     @property
     def traces(self) -> bool:
@@ -123,14 +126,20 @@ def is_batch_size(size: Any) -> bool:
 def _worker_of_cluster() -> str:
     """``<type>_<index>`` of this process if ``TF_CONFIG`` lists several that train; ""
     otherwise."""
+    return _cluster()[0]
+
+
+def _cluster() -> tuple[str, str]:
+    """The same, and that of the worker that leads TensorFlow's collective operations."""
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         task, cluster = config.get("task") or {}, config.get("cluster") or {}
         training = [address for job in ("chief", "worker") for address in cluster.get(job) or ()]
         kind, index = str(task.get("type", "")), int(task.get("index", 0))
     except (AttributeError, TypeError, ValueError):  # TensorFlow itself refuses it
-        return ""
-    return f"{kind}_{index}" if len(training) > 1 and kind.isidentifier() else ""
+        return "", ""
+    own = f"{kind}_{index}" if len(training) > 1 and kind.isidentifier() else ""
+    return own, "chief_0" if cluster.get("chief") else "worker_0"
 
 
 def _check_log_dir(log_dir: Any) -> str:

@@ -55,6 +55,7 @@ class Windows:
         self._began = time.perf_counter()
         self._last_began = self._began  # of the last step that ended
         self._traces_before = 0
+        self._refused = False  # whether a step was, because the replicas had not met
         self._waiting: dict[str, tuple[ProfilerWindow, int]] = {}
         """Path of each profile that waits, to its window and bytes."""
         handle_bytes = {
@@ -121,9 +122,8 @@ class Windows:
         if not self._devices or self._faults.stopped(TRACING):
             return
         wish = self.schedule.wants(phase, step, self._elapsed)
-        if wish is not None and self.schedule.learns and self._is_replicated():
-            self._trace_only_requested()
-            wish = self.schedule.wants(phase, step, self._elapsed)
+        if wish is not None and (self._settings.follows or self._watch.replicated):
+            wish = self._wish_beside_replicas(step, phase)
         if wish is None or (wish == "learn" and self._watch.was_recorded):
             return  # the first step of its function, which made what stays, is over
         requested = self._settings.trace_steps is not None
@@ -140,22 +140,27 @@ class Windows:
         time.sleep(seconds)
         return False
 
-    def _is_replicated(self) -> bool:
-        return self._settings.in_cluster or self._watch.replicated
-
-    def _trace_only_requested(self) -> None:
-        """Beside other replicas every trace is a risk: make none that was not asked for.
-
-        TensorFlow's profiler sometimes crashes a process as it stops, with and without a recorder.
-        A collective operation may end on another thread than it began on, and TensorFlow 2.21 joins
-        both events through a pointer to an event that it has copied and freed meanwhile
-        (`SplitEventTracker` in traceme_recorder.cc)."""
-        self.schedule.only_requested()
-        if self._settings.trace_steps is None:
+    def _wish_beside_replicas(self, step: int, phase: Phase) -> Wish | None:
+        """How to trace the next step of replicas: not the first one, in which they meet, and none
+        of a worker that is not the first one, except those that were asked for. See
+        `watch.collectives`."""
+        if self._settings.follows and self.schedule.learns and self._settings.trace_steps is None:
+            self.schedule.only_requested()
             self._faults.warn(
-                "no step is traced: TensorFlow's profiler can crash a process in which replicas "
-                "train together. trace_steps=[10, 100] traces these steps all the same"
+                "no step of this worker is traced: TensorFlow's profiler can crash all but the "
+                "first of several workers. trace_steps=[10, 100] traces these steps all the same"
             )
+        self.schedule.learns = False
+        wish = self.schedule.wants(phase, step, self._elapsed)
+        if wish is None or self._settings.follows or self._watch.replicas_met(phase == "train"):
+            return wish
+        if not self._refused:
+            self._refused = True
+            self._faults.warn(
+                f"step {step} was not traced: TensorFlow's profiler can crash as replicas meet for "
+                "the first time. Steps are traced after one with an unconditional all-reduce"
+            )
+        return None
 
     def _open(self, wish: Wish) -> None:
         began = time.perf_counter()

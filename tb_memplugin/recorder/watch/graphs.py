@@ -207,6 +207,7 @@ class _Graph:
         self.of_output: dict[tuple[int, int], str | None] = {}
         self._find_gradients()
         self.made_dense = self._sparse_sums()
+        self._collective, self._reduced = self._of_replicas()
         self.layers.place_updates(self._variables, self.gradients)
         self._backward = [
             at for at, name in enumerate(self._passes) if name == "backward" and at in ops.needed
@@ -269,7 +270,8 @@ class _Graph:
                 saved_for_backward=number in self._saved,
                 read_late=late.get(number),
                 gradient_of=self.gradients.get(number),
-                is_gradient=number in self.gradients,
+                is_gradient=number in self.gradients or number in self._reduced,
+                communicates=number in self._collective,
                 made_dense=number in self.made_dense,
                 assigns=graph.assigned_variable(number, self._variables),
                 passes_to=tuple(reusers.get(number, ())),
@@ -323,6 +325,17 @@ class _Graph:
             if source in gradients and rows in gradients:
                 gradients.setdefault(number, gradients[source])
         return gradients.keys() & sums
+
+    def _of_replicas(self) -> tuple[set[int], set[int]]:
+        """The collective operations with the ops that pack gradients for them, and those that
+        unpack the sums. TensorFlow packs all gradients of a replica into one tensor."""
+        types, inputs = self.graph.types, self.graph.inputs
+        found = {at for at, kind in enumerate(types) if kind.startswith("Collective")}
+        packs = {inputs[at][0][0] for at in found if inputs[at]}
+        unpacks = {
+            at for at, kind in enumerate(types) if kind == "SplitV" and inputs[at][0][0] in found
+        }
+        return found | {at for at in packs if types[at] == "ConcatV2"}, unpacks
 
     def _early_ops(self) -> set[int]:
         """Backward ops that depend on no gradient, except those that make zeros; empty if that is

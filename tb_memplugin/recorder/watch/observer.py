@@ -24,6 +24,7 @@ from tb_memplugin.recorder.heap import (
 )
 from tb_memplugin.recorder.watch import layer_table, layers
 from tb_memplugin.recorder.watch.batches import batch_notes
+from tb_memplugin.recorder.watch.collectives import replicas_met
 from tb_memplugin.recorder.watch.counters import program_counters
 from tb_memplugin.recorder.watch.datasets import DataPipelines, data_pipelines
 from tb_memplugin.recorder.watch.graphs import graph_facts
@@ -205,6 +206,7 @@ class LayerWatch:
         self._stages: tuple[PipelineStage, ...] = ()  # when it began
         self._held = HeldTensors()
         self._unread = set(unread)  # classes of odd objects that were named
+        self._met = (-1, False), False  # `replicas_met`, after what it depends on
         self.table: LayerTable | None = None
         self._observing = False
         self._faults = faults
@@ -371,6 +373,12 @@ class LayerWatch:
             (asked(strategy, getattr, "num_replicas_in_sync") or 1) > 1
             or any(len(asked(one, replicas) or ()) > 1 for one in variables)
         )
+
+    def replicas_met(self, trains: bool) -> bool:
+        """`collectives.replicas_met` of the functions that have been traced by now."""
+        if self._met[0] != (self.traces, trains):
+            self._met = (self.traces, trains), replicas_met(trains)
+        return self._met[1]
 
     def completed_table(self) -> LayerTable | None:
         """The last layer table with output sizes, if `batch_size` changed since it was returned.

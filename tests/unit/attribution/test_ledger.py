@@ -100,6 +100,36 @@ def test_scratch_space_belongs_to_the_running_op_whatever_its_name() -> None:
     assert rows(ledger_of(step.trace(), FACTS)) == {("m/a", "workspace"): 8192}
 
 
+def test_what_replicas_send_each_other_is_communication_and_its_sums_are_gradients() -> None:
+    # GIVEN a step that packs its gradients, sums them over the replicas, and unpacks them
+    collective, unpack = (
+        OpFact(None, "update", communicates=True),
+        OpFact(None, "update", is_gradient=True),
+    )
+    weights = {"m/a": 4096, "m/b": 512, "m/c": 512}
+    facts = TraceFacts(
+        trainable=dict.fromkeys(weights, True),
+        graphs=graph(a=FORWARD_A, dw=GRADIENT, concat=collective, reduce=collective, split=unpack),
+        variables=tuple(
+            VariableFact(f"{layer}/kernel", "weights", layer, True, size, "CPU:0", None, None)
+            for layer, size in weights.items()
+        ),
+    )
+    step = Recorder()
+    step.run("a", [(0x1000, 256)])
+    step.run("dw", [(0x2000, 5120)])
+    step.run("concat", [(0x8000, 5120)], [(0x2000, 5120)])
+    # what a collective operation requests besides its result has a name of TensorFlow's own
+    step.run("reduce", [(0x10000, 2560)], asker="CollectiveAdapterImpl::TempChunk")
+    step.run("split", [(0x20000, 4096), (0x30000, 512), (0x40000, 512)])
+    assert rows(ledger_of(step.trace(), facts)) == {
+        ("m/a", "activations"): 256,
+        (None, "communication"): 5120 + 2560,
+        ("m/a", "weight_gradients"): 4096,
+        (None, "weight_gradients"): 2 * 512,  # of either layer
+    }
+
+
 @pytest.mark.parametrize("read_by", ["da", "b"])
 def test_what_outlives_the_forward_pass_is_an_activation_though_requested_as_scratch_space(
     read_by: str,

@@ -79,6 +79,10 @@ def test_a_log_dir_is_the_same_from_every_directory(
         (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}), "worker_1"),
         (json.dumps({"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}), "chief_0"),
         (json.dumps({"cluster": {"worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}), ""),
+        (
+            json.dumps({"cluster": {"worker": ["b:1"] * 2}, "task": {"type": "worker"}}),
+            "worker_0",
+        ),
         (json.dumps({"cluster": CLUSTER, "task": {"type": "../up", "index": 0}}), ""),
         (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": "x"}}), ""),
         (json.dumps({"cluster": CLUSTER}), ""),
@@ -89,7 +93,9 @@ def test_the_default_is_the_task_of_a_cluster(tmp_path, monkeypatch, config, wor
     if config is not None:
         monkeypatch.setenv("TF_CONFIG", config)
     settings = checked_settings(tmp_path, 0.005, None, None, False, None)
-    assert settings.worker == worker and settings.in_cluster is bool(worker)
+    assert settings.worker == worker
+    # AND it follows another one, unless it is the first
+    assert settings.follows is (worker == "worker_1")
     assert checked_settings(tmp_path, 0.005, None, None, False, "mine").worker == "mine"
 
 

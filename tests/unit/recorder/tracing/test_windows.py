@@ -2,6 +2,7 @@
 are fakes."""
 
 import itertools
+import json
 import logging
 import math
 import pathlib
@@ -125,7 +126,7 @@ class Tracer:
         settings = checked_settings(directory, overhead, steps, None, False, None)
         listed = [Device(name, None, None) for name in devices]
         watch: Any = self.observer
-        watch.replicated = False
+        watch.replicated, watch.replicas_met = False, lambda trains: True
         maps: Any = self.maps
         self.tracer = Windows(settings, listed, watch, self.faults, maps)
 
@@ -192,6 +193,33 @@ def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: path
     assert not pathlib.Path(second.profile).exists()
     case.tracer.begin(2, "train")
     assert case.tracer.tracing and not case.tracer.compiled
+
+
+def test_of_replicas_the_step_in_which_they_meet_is_not_traced(tmp_path, caplog) -> None:
+    case = Tracer(tmp_path, steps=[0, 2, 3])
+    asked: list[bool] = []
+    case.observer.replicated = True
+    case.observer.replicas_met = lambda trains: not asked.append(trains) and len(asked) > 2
+    assert [case.step(number) is not None for number in range(4)] == [False, False, False, True]
+    assert asked == [True] * 3 and caplog.text.count("as replicas meet for the first time") == 1
+    # AND by default the second step is the first one
+    case = Tracer(tmp_path)
+    case.observer.replicated = True
+    traced = [case.step(number, compiles=not number) for number in range(2)]
+    assert traced[0] is None and not traced[1].only_learn
+
+
+@pytest.mark.parametrize(("index", "steps"), [(0, None), (1, None), (1, [1, 2])])
+def test_of_several_workers_the_first_one_traces(
+    index, steps, tmp_path, monkeypatch, caplog
+) -> None:
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    case = Tracer(tmp_path, steps=steps)
+    case.observer.replicated = True
+    traced = [number for number in range(3) if case.step(number) is not None]
+    assert (traced[:2] or None) == (steps if index else [1, 2])
+    assert caplog.text.count("no step of this worker is traced") == (index == 1 and not steps)
 
 
 def test_a_traced_step_costs_what_its_window_and_its_slowness_take(tmp_path: pathlib.Path) -> None:

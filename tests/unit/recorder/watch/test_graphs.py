@@ -135,6 +135,32 @@ def test_the_gradient_of_a_called_function_is_of_the_layer_that_called_it() -> N
     assert layers == {"forward": "calls", "backward": "calls"}
 
 
+def test_packed_gradients_and_their_sums_over_replicas_are_known() -> None:
+    layer = dense()
+
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(values))
+        gradients = tape.gradient(loss, [layer.kernel.value, layer.bias.value])
+        packed = tf.concat([tf.reshape(one, [-1]) for one in gradients], axis=0)
+        summed = tf.raw_ops.CollectiveReduceV2(
+            input=packed,
+            group_size=2,
+            group_key=1,
+            instance_key=1,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
+        return tf.split(summed, [6, 2]), tf.split(packed, [6, 2]), tf.concat([values, values], 0)
+
+    traced(step, tf.TensorSpec((4, 3)))
+    (facts,) = facts_of(layer)
+    sent = {name for name, fact in facts.ops.items() if fact.communicates}
+    assert sent == {"concat", "CollectiveReduceV2"}
+    assert (facts.ops["split"].is_gradient, facts.ops["split_1"].is_gradient) == (True, False)
+
+
 def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> None:
     layer = dense()
 

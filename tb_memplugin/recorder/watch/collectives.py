@@ -1,0 +1,37 @@
+"""Whether the replicas of a program have met: why a step of theirs can be traced, or not.
+
+TensorFlow's profiler (up to 2.21) joins the two ends of an event through a pointer to one that it
+may have copied and freed, if the event ended on another thread than it began on
+(`SplitEventTracker` in traceme_recorder.cc); now and then, that crashes the process. The only such
+event is that in which the replicas of a group find each other, once for each collective operation
+(`BaseCollectiveExecutor::CompleteParamsAsync`). In one process, and in the first worker of several,
+it ends where it began once the group has met: `CollectiveParamResolverLocal` lets only the replicas
+that come before the last one wait, in the first operation of their group. Every other worker asks
+the first one, and goes on in the thread that receives the answer, in every operation."""
+
+from typing import Any
+
+from tb_memplugin.recorder.watch.notes import call_notes
+
+
+def replicas_met(trains: bool) -> bool:
+    """Whether no group of replicas can meet for the first time in a step of functions that all ran
+    before; `trains` is whether such a step changes variables. All groups of one process are one, as
+    `MirroredStrategy` names each of them 1."""
+    certain = [
+        not _in_branch(graph)
+        for graph in list(call_notes.graphs)
+        for op in graph.get_operations()
+        if op.type.startswith("Collective")
+    ]
+    # Without an update, the function that has the operations may still be missing.
+    return any(certain) or (not certain and (not trains or bool(call_notes.optimizers)))
+
+
+def _in_branch(graph: Any) -> bool:
+    """Whether the ops of a graph need not have run, although its function did."""
+    while graph is not None:
+        if type(graph).__name__ == "CondBranchFuncGraph":
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
