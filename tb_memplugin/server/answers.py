@@ -34,7 +34,7 @@ class RunInfo:
     most_loaded: str | None
     ooms: int
     activation_layers: int
-    findings: _Texts
+    findings: Sequence[schema.Finding]
     notes: _Texts
     damage: _Texts
     largest_at_failure: analysis.LargestLayer | None
