@@ -1049,6 +1049,7 @@ export const whatIf = object({
   peak_bytes: maybe(number),
   low_bytes: maybe(number),
   high_bytes: maybe(number),
+  recorded_peak_bytes: maybe(number),
   fits: maybe(flag),
   sentence: text,
   fails_at: maybe(failedRequest),

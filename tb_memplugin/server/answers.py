@@ -450,6 +450,7 @@ class WhatIf(OfDevice):
     peak_bytes: _Size
     low_bytes: _Size
     high_bytes: _Size
+    recorded_peak_bytes: _Size
     fits: bool | None
     sentence: str
     fails_at: FailedRequest | None
