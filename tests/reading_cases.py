@@ -4,7 +4,7 @@ compare with that."""
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tb_memplugin.schema import (
     CompiledSpan,
     Counters,
     DeviceSamples,
+    Finding,
     HeldTensorGroup,
     Layer,
     LayerActivations,
@@ -305,6 +306,10 @@ def make_activations(steps: Sequence[int], layers: Sequence[str], values: Any) -
     """Recorded activation bytes, half a second a step; `values` of shape [steps, layers]."""
     step = np.asarray(steps, np.int64)
     return LayerActivations(step, START + step / 2, tuple(layers), np.asarray(values, np.int64))
+
+
+def sentences(findings: Iterable[Finding]) -> list[str]:
+    return [finding.sentence for finding in findings]
 
 
 def make_run(samples: Samples | None = None, **parts: Any) -> Run:

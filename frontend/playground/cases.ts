@@ -73,7 +73,18 @@ export const CASES: Record<string, Case> = {
     plans: [
       plan({
         findings: [
-          "GPU:0: memory in use at step end grows by 1.5 MiB every 100 steps since step 40, from 46.6 MiB to 49.7 MiB at step 239.",
+          {
+            kind: "growth",
+            worker: "",
+            device: "GPU:0",
+            since_step: 40,
+            step: 239,
+            bytes: 3_250_000,
+            share: 0.06,
+            minor: false,
+            sentence:
+              "GPU:0: memory in use at step end grows by 1.5 MiB every 100 steps since step 40, from 46.6 MiB to 49.7 MiB at step 239.",
+          },
         ],
       }),
     ],

@@ -40,7 +40,7 @@ export interface Plan {
   atOnce?: boolean;
   damage?: string[];
   notes?: string[];
-  findings?: string[];
+  findings?: schema.Finding[];
   /** Bytes of the largest chunk of a map. */
   chunkBytes?: number;
   /** Moments of a step's timeline for each row of its ledger that moves. */

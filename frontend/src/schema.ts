@@ -175,6 +175,19 @@ export const METHODS = [
   "unknown",
 ] as const;
 export type Method = (typeof METHODS)[number];
+export const FINDING_KINDS = [
+  "growth",
+  "session_growth",
+  "host_growth",
+  "unreachable_models",
+  "unused",
+  "data_set",
+  "constants",
+  "ready_batches",
+  "dense_gradients",
+  "recomputed",
+] as const;
+export type FindingKind = (typeof FINDING_KINDS)[number];
 export const CAUSE_KINDS = [
   "models_alive",
   "models_unreachable",
@@ -371,6 +384,19 @@ export const failure = object({
   in_use_bytes: maybe(number),
 });
 export type Failure = ReturnType<typeof failure>;
+
+export const finding = object({
+  kind: oneOf(FINDING_KINDS),
+  worker: text,
+  device: maybe(text),
+  since_step: maybe(number),
+  step: maybe(number),
+  bytes: maybe(number),
+  share: maybe(number),
+  minor: flag,
+  sentence: text,
+});
+export type Finding = ReturnType<typeof finding>;
 
 export const fix = object({
   kind: oneOf(FIX_KINDS),
@@ -951,7 +977,7 @@ export const runInfo = object({
   most_loaded: maybe(text),
   ooms: number,
   activation_layers: number,
-  findings: list(text),
+  findings: list(finding),
   notes: list(text),
   damage: list(text),
   largest_at_failure: maybe(largestLayer),
@@ -1024,6 +1050,7 @@ export const whatIf = object({
   peak_bytes: maybe(number),
   low_bytes: maybe(number),
   high_bytes: maybe(number),
+  recorded_peak_bytes: maybe(number),
   fits: maybe(flag),
   sentence: text,
   fails_at: maybe(failedRequest),

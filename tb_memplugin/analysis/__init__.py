@@ -73,6 +73,7 @@ from tb_memplugin.analysis.host import (
 from tb_memplugin.analysis.largest import (
     LargestLayer,
     RequestContents,
+    finding,
     largest_at_failure,
     largest_layer,
     request_contents,

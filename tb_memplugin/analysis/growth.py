@@ -23,7 +23,8 @@ from tb_memplugin.analysis.causes import (
     what_collecting_frees,
 )
 from tb_memplugin.analysis.composition import snapshots_of
-from tb_memplugin.analysis.facts import device_phase, latest_session, step_name
+from tb_memplugin.analysis.facts import device_phase, highest_peak, latest_session, step_name
+from tb_memplugin.analysis.largest import RELEVANT_SHARE, finding
 from tb_memplugin.analysis.trend import (
     MIN_BYTES,
     MIN_ORDER,
@@ -40,6 +41,7 @@ from tb_memplugin.schema import (
     PHASES,
     Category,
     DeviceSamples,
+    Finding,
     HeldTensorGroup,
     Integers,
     Phase,
@@ -393,8 +395,6 @@ def _kind_of(group: HeldTensorGroup) -> tuple[tuple[int, ...], str, str | None]:
 
 # fewer earlier ones show no growth; the first one, in which memory is taken once, is left out
 MIN_SESSIONS = 4
-# unreachable models with a smaller share of the bytes in use are no finding
-MIN_WAITING_SHARE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -449,22 +449,32 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
     return SessionGrowth(device, last, first, slope, int(sizes[0]), int(sizes[-1]), cause)
 
 
-def growth_findings(worker: str, run: Run) -> list[str]:
+def growth_findings(worker: str, run: Run) -> list[Finding]:
     """Those on device memory of one worker, over steps and trainings, and on models that only a
     collection frees."""
-    found: list[str] = []
+    found: list[Finding] = []
     for device in run.samples.devices:
-        name = full_device_name(worker, device)
-        growths: list[Growth | SessionGrowth] = [*filter(None, [growth_of(run, device)])]
-        growths += filter(None, [session_growth(run, device)])
-        found += [dataclasses.replace(growth, device=name).sentence() for growth in growths]
-        causes = [growth.cause.kind for growth in growths if growth.cause is not None]
+        name, highest = full_device_name(worker, device), highest_peak(run, device)
+        peak = None if highest is None else highest.bytes
+        steps, sessions = growth_of(run, device), session_growth(run, device)
+        if steps is not None:
+            trend = steps.trend
+            span = worker, device, trend.since_step, trend.last_step
+            text = dataclasses.replace(steps, device=name).sentence()
+            found.append(finding("growth", text, *span, trend.added_bytes, peak))
+        if sessions is not None:
+            text = dataclasses.replace(sessions, device=name).sentence()
+            added = sessions.to_bytes - sessions.from_bytes
+            place = worker, device, None, None
+            found.append(finding("session_growth", text, *place, added, peak))
+        growths: list[Growth | SessionGrowth | None] = [steps, sessions]
+        causes = (one.cause.kind for one in growths if one is not None and one.cause is not None)
         if "models_unreachable" not in causes:
-            found += _collector_finding(run, device, name)
+            found += _collector_finding(run, device, worker)
     return found
 
 
-def _collector_finding(run: Run, device: str, name: str) -> list[str]:
+def _collector_finding(run: Run, device: str, worker: str) -> list[Finding]:
     """That on models that only Python's garbage collector can free, when they took most; none if
     that was little."""
     counters, own = counters_of(run, device)
@@ -475,14 +485,16 @@ def _collector_finding(run: Run, device: str, name: str) -> list[str]:
     row = max(rows, key=lambda at: int(counters.bytes[at]) if counters.count[at] > 0 else 0)
     size, step = int(counters.bytes[row]), int(counters.step[row])
     in_use = int(figures.in_use_bytes[run.samples.step == step].max(initial=0))
-    if min(size, in_use) < max(MIN_BYTES, MIN_WAITING_SHARE * in_use):
+    if min(size, in_use) < max(MIN_BYTES, RELEVANT_SHARE * in_use):
         return []
     models = counted(int(counters.count[row]), "model")
-    return [
-        f"{name}: {models} ({format_bytes(size)}) could no longer be reached at step {step}, but "
-        "wait for Python's garbage collector. Called after a model is dropped, "
-        f"{what_collecting_frees(size, in_use)}."
-    ]
+    text = (
+        f"{full_device_name(worker, device)}: {models} ({format_bytes(size)}) could no longer be "
+        f"reached at step {step}, but wait for Python's garbage collector. Called after a model is "
+        f"dropped, {what_collecting_frees(size, in_use)}."
+    )
+    freed = min(size, in_use)
+    return [finding("unreachable_models", text, worker, device, None, step, freed, in_use)]
 
 
 def _ordinal(number: int) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tb_memplugin.analysis.causes import Cause, host_cause_of
 from tb_memplugin.analysis.facts import latest_session, main_phase, range_of
 from tb_memplugin.analysis.growth import growth_of, phase_rows, rate_and_levels, with_cause
+from tb_memplugin.analysis.largest import finding
 from tb_memplugin.analysis.trend import (
     MIN_BYTES,
     Trend,
@@ -25,6 +26,7 @@ from tb_memplugin.analysis.trend import (
 )
 from tb_memplugin.schema import (
     MISSING,
+    Finding,
     Integers,
     Phase,
     Run,
@@ -194,8 +196,13 @@ def host_growth(run: Run) -> HostGrowth | None:
     return growth if growth is not None and growth.is_finding else None
 
 
-def host_findings(run: Run) -> list[str]:
-    return [growth.sentence()] if (growth := host_growth(run)) is not None else []
+def host_findings(run: Run) -> list[Finding]:
+    growth = host_growth(run)
+    if growth is None:
+        return []
+    trend, text = growth.trend, growth.sentence()
+    place = growth.worker, None, trend.since_step, trend.last_step
+    return [finding("host_growth", text, *place, trend.added_bytes)]
 
 
 def _growth(run: Run) -> HostGrowth | None:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 
 from tb_memplugin.analysis.composition import snapshots_of
 from tb_memplugin.schema import (
+    Finding,
+    FindingKind,
     Oom,
     Phase,
     Run,
@@ -13,6 +15,7 @@ from tb_memplugin.schema import (
     TensorGroup,
     TensorShape,
     format_bytes,
+    full_device_name,
     sums_by,
 )
 
@@ -124,6 +127,32 @@ def _largest_at(moment: Oom | Snapshot | None) -> LargestLayer | None:
     sentence += f": {named}" if named else ""
     place = moment.step, moment.phase, isinstance(moment, Oom)
     return LargestLayer(*place, layer, name, size, share, tensors, sentence)
+
+
+def finding(
+    kind: FindingKind,
+    sentence: str,
+    worker: str,
+    device: str | None = None,
+    since_step: int | None = None,
+    step: int | None = None,
+    size: float | None = None,
+    peak_bytes: int | None = None,
+) -> Finding:
+    """A finding on a device by its worker's name for it, on so many bytes of a peak. The sentence
+    begins with the device's name."""
+    share = None if size is None or not peak_bytes else size / peak_bytes
+    return Finding(
+        kind,
+        worker,
+        None if device is None else full_device_name(worker, device),
+        since_step,
+        step,
+        None if size is None else round(size),
+        share,
+        minor=share is not None and share < RELEVANT_SHARE,
+        sentence=sentence,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

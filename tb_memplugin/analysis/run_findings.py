@@ -1,4 +1,4 @@
-"""The findings on a run: sentences on memory that grows, on memory of what is no longer used, on
+"""The findings on a run: on memory that grows, on memory of what is no longer used, on
 data sets, constants and dense gradients that take much of it, and on layers that the training
 itself runs again in the backward pass. Pure.
 """
@@ -6,19 +6,22 @@ itself runs again in the backward pass. Pure.
 import collections
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tb_memplugin.analysis.facts import device_names
 from tb_memplugin.analysis.growth import growth_findings
 from tb_memplugin.analysis.host import host_findings
+from tb_memplugin.analysis.largest import finding
 from tb_memplugin.schema import (
     DATA_SET,
     GRADIENT_OPS,
     GRADIENTS,
     MADE_DENSE,
     RESULTS,
+    Finding,
+    FindingKind,
     HeldTensorGroup,
     Layer,
     Run,
@@ -41,7 +44,7 @@ LARGE_SHARE = 0.1  # of the bytes in use for a finding on what is used, but coul
 MIN_DATA_SET_BYTES = 16 << 20  # on the device, a smaller data set costs little and is fast
 
 
-def findings(by_worker: Mapping[str, Run]) -> list[str]:
+def findings(by_worker: Mapping[str, Run]) -> list[Finding]:
     """The findings by device, and then on host memory by worker; devices of a worker's run have
     their own names."""
     found = []
@@ -49,26 +52,46 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
         found += growth_findings(worker, run)
         for find in (_former, _tensors, _recomputation):
             found += _on_devices(find, run, worker)
-    return found + [sentence for run in by_worker.values() for sentence in host_findings(run)]
+    return found + [one for run in by_worker.values() for one in host_findings(run)]
 
 
-def former_findings(run: Run, worker: str = "") -> list[str]:
+def former_findings(run: Run, worker: str = "") -> list[Finding]:
     return _on_devices(_former, run, worker)
 
 
-def recomputation_findings(run: Run, worker: str = "") -> list[str]:
+def recomputation_findings(run: Run, worker: str = "") -> list[Finding]:
     return _on_devices(_recomputation, run, worker)
 
 
-def _on_devices(find: Callable[[Run, str], Iterator[str]], run: Run, worker: str) -> list[str]:
+class _Found(NamedTuple):
+    """A finding on a device at a step, without its name; bytes of the peak of that step, None if
+    unknown."""
+
+    kind: FindingKind
+    text: str
+    step: int
+    bytes: int | None
+    peak_bytes: int | None
+
+
+def _on_devices(
+    find: Callable[[Run, str], Iterator[_Found]], run: Run, worker: str
+) -> list[Finding]:
     return [
-        f"{full_device_name(worker, device)}: {text}"
+        finding(
+            one.kind,
+            f"{full_device_name(worker, device)}: {one.text}",
+            worker,
+            device,
+            None,
+            *one[2:],
+        )
         for device in device_names(run)
-        for text in find(run, device)
+        for one in find(run, device)
     ]
 
 
-def _former(run: Run, device: str) -> Iterator[str]:
+def _former(run: Run, device: str) -> Iterator[_Found]:
     snapshot = _last_breakdown(run, device)
     if snapshot is None:
         return
@@ -81,11 +104,12 @@ def _former(run: Run, device: str) -> Iterator[str]:
     why = "Functions that TensorFlow traced refer to them, or they wait for the garbage collector."
     if any(row.category == "optimizer_state" for row in snapshot.ledger):
         why = "TensorFlow keeps every function that it traced for an optimizer."
-    yield (
+    text = (
         f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer "
         f"uses: {first_of(_largest(sums))}. {why} `tb_memplugin.release_unused()`, called between "
         "two trainings, frees them."
     )
+    yield _Found("unused", text, snapshot.step, total, snapshot.in_use_bytes)
 
 
 def _largest(sums: collections.Counter[Any]) -> list[str]:
@@ -98,7 +122,7 @@ def _of_peak(size: int, snapshot: Snapshot) -> str:
     return f"{format_bytes(size)} ({share} of the peak of {phase}step {snapshot.step})"
 
 
-def _tensors(run: Run, device: str) -> Iterator[str]:
+def _tensors(run: Run, device: str) -> Iterator[_Found]:
     """The findings on data sets, constants and dense gradients in the last breakdown."""
     snapshot = _last_breakdown(run, device)
     if snapshot is None:
@@ -106,41 +130,42 @@ def _tensors(run: Run, device: str) -> Iterator[str]:
     for name, text in _TENSOR_FINDINGS.items():
         groups = [one for one in snapshot.held_tensors if _kind(one) == name]
         total = sum(group.bytes for group in groups)
-        least = MIN_DATA_SET_BYTES if name == "data set" else 1
+        least = MIN_DATA_SET_BYTES if name == "data_set" else 1
         if total >= max(least, LARGE_SHARE * snapshot.in_use_bytes):
             inputs = sum(row.bytes for row in snapshot.ledger if row.category == "inputs")
-            yield text.format(
+            filled = text.format(
                 size=_of_peak(total, snapshot),
                 batches=format_bytes(inputs - total),
                 names=_places(groups),
                 on_gpu=_ON_GPU if is_gpu(device) else "",
             )
+            yield _Found(name, filled, snapshot.step, total, snapshot.in_use_bytes)
 
 
 _ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
-_TENSOR_FINDINGS = {
-    "data set": "{size} are the data set, which lies on the device as a whole; batches take "
+_TENSOR_FINDINGS: Mapping[FindingKind, str] = {
+    "data_set": "{size} are the data set, which lies on the device as a whole; batches take "
     "{batches}. Read it in batches from host memory: with a generator, "
     "`keras.utils.PyDataset` or files{on_gpu}.",
     "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each "
     "array for each function that uses it. Pass data as an argument, and put a large "
     "array into a variable.",
-    "ready batches": "{size} are batches that wait in the input pipeline: {names}. `prefetch(2)` "
+    "ready_batches": "{size} are batches that wait in the input pipeline: {names}. `prefetch(2)` "
     "keeps two ready; a parallel `map` has as many as its `num_parallel_calls`.",
-    "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. "
+    "dense_gradients": "{size} are dense gradients that were made of sparse ones: {names}. "
     "Optimizers with slots, such as Adam, and `global_clipnorm` do this. SGD "
     "without momentum updates only the rows of the batch.",
 }
 
 
-def _kind(group: HeldTensorGroup) -> str:
+def _kind(group: HeldTensorGroup) -> FindingKind | None:
     if group.held_by == DATA_SET:
-        return "data set"
+        return "data_set"
     if group.category == "weight_gradients":
-        return "dense gradients"
+        return "dense_gradients"
     if (group.held_by or "").startswith(("prefetch(", "parallel_map", "map_and_batch")):
-        return "ready batches" if group.count > MIN_READY else ""
-    return "constants" if (group.held_by or "").startswith("constant ") else ""
+        return "ready_batches" if group.count > MIN_READY else None
+    return "constants" if (group.held_by or "").startswith("constant ") else None
 
 
 def _places(groups: Sequence[HeldTensorGroup]) -> str:
@@ -164,7 +189,7 @@ _WITH_STATISTICS = "BatchNormalization"
 _DRAWING = ("Dropout", "Noise")
 
 
-def _recomputation(run: Run, device: str) -> Iterator[str]:
+def _recomputation(run: Run, device: str) -> Iterator[_Found]:
     """What `keras.RematScope` or `tf.recompute_grad` save and change.
 
     Layers that `remat` recomputes train as they would without it: there is nothing to find, unless
@@ -179,15 +204,11 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     if not again or requests is None:
         return
     every, kept = [layer.path for layer in again], 0
+    traced = next((one for one in run.snapshots if _same_step(one, requests)), None)
     if requests.mode == "xla" and _planned_again(run, requests, every) == 0:
         # XLA computes none of them again, and keeps their results for the backward pass.
-        steps = (one for one in run.snapshots if _same_step(one, requests))
-        kept = sum(
-            row.bytes
-            for one in steps
-            for row in one.saved_for_backward
-            if _is_inside(row.layer, every)
-        )
+        saved = () if traced is None else traced.saved_for_backward
+        kept = sum(row.bytes for row in saved if _is_inside(row.layer, every))
     if not resampled and not kept:
         return
     paths = [layer.path for layer in (again if kept else resampled)]
@@ -202,7 +223,9 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     else:
         runs = f"{layers} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
         first = f"{runs} ({first_of(outermost)}). {_saving(run, requests, paths)}"
-    yield " ".join([first, *_differences(resampled)])
+    text = " ".join([first, *_differences(resampled)])
+    peak = None if traced is None else traced.in_use_bytes
+    yield _Found("recomputed", text, requests.step, kept or None, peak)
 
 
 def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:

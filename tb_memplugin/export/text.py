@@ -138,7 +138,8 @@ def describe_run(
         "host_memory": {
             worker: as_json(summary) for worker, summary in host_summaries(workers).items()
         },
-        **values_of(run, "findings", "notes", "damage"),
+        "findings": as_json(run.findings),
+        **values_of(run, "notes", "damage"),
     }
 
 
@@ -190,7 +191,11 @@ def format_run(
     if len(run.activations):
         parts.append(_activations(run))
     parts += [_cleaned(oom_lines(oom)) for oom in run.ooms if selection.includes(oom)]
-    said = {"finding": run.findings, "note": run.notes, "not read": run.damage}
+    said = {
+        "finding": [one.sentence for one in run.findings],
+        "note": run.notes,
+        "not read": run.damage,
+    }
     parts += [
         f"{what}: {clean(one)}"
         for what, sentences in said.items()
@@ -687,7 +692,7 @@ def summarize_run(
     found = [
         *cause,
         *(f"not read: {one}" for one in run.damage),
-        *(f"finding: {one}" for one in run.findings),
+        *(f"finding: {one.sentence}" for one in run.findings),
     ]
     if device is not None:
         lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis import failure_of, growth_of
+from tb_memplugin.analysis import failure_of, growth_of, highest_peak
 from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.fit.simulation import (
     MARGIN,
@@ -96,6 +96,15 @@ class Evidence:
     # a sentence on why steps that ran prove nothing of later ones: memory grows, or shapes differ
     refused: str | None = None
     other_failure: OtherFailure | None = None
+    highest_bytes: int | None = None  # the highest peak of the run, of all its steps
+
+    def recorded_bytes(self, batch_size: int | None) -> int | None:
+        """The highest recorded peak of a batch size that ran, or of the whole run if there is no
+        other one."""
+        ran = self.ran.get(batch_size or 0)
+        if ran is None:
+            return None
+        return ran.peak.high_bytes if len(self.ran) > 1 else self.highest_bytes
 
     @property
     def spread(self) -> float:
@@ -331,7 +340,9 @@ def recorded_evidence(
         # seen.
         high = max(*(measured.values() if size == max(sizes) else all_steps), median)
         ran[size] = Ran(Interval(min(*traced, median), median, high), within)
-    return Evidence(ran, failed, refused, other)
+    highest = highest_peak(run, device)
+    most = None if highest is None or highest.at_step_end else highest.bytes
+    return Evidence(ran, failed, refused, other, most)
 
 
 def _what(oom: Oom) -> str:

@@ -52,6 +52,8 @@ class Prediction:
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.
         demand_bytes: Most bytes that are live at once, rounded up to 256 each, in the steps with
             this peak: never more than it. BFC needs no less. None if unknown.
+        recorded_peak_bytes: Highest recorded peak, if nothing is changed but for a larger capacity;
+            else None. `peak_bytes` is then the median of the steps.
         elsewhere: A sentence on the failure that ended the run, if that was not in a training step
             and training steps may fit; else None."""
 
@@ -67,6 +69,7 @@ class Prediction:
     assumptions: tuple[str, ...] = ()
     ledger: tuple[LedgerRow, ...] = ()
     demand_bytes: int | None = None
+    recorded_peak_bytes: int | None = None
     elsewhere: str | None = None
 
     def __repr__(self) -> str:
@@ -119,7 +122,7 @@ class WhatIf:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The predicted peak, as in `prediction`; None if unknown."""
+        """The predicted peak, as in `prediction`, or the recorded median; None if unknown."""
         return self.prediction.peak_bytes
 
     @property
@@ -145,6 +148,7 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
         "device": answer.device,
         "conditions": values_of(answer.conditions, *ASKED),
         **values_of(prediction, "batch_size", "capacity_bytes", *PEAK, "fits"),
+        "recorded_peak_bytes": prediction.recorded_peak_bytes,
         "sentence": answer.sentence,
         "fails_at": describe_failure(prediction.fails_at),
         "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
@@ -188,7 +192,10 @@ def _lines(answer: WhatIf) -> list[str]:
             f"{prediction.reproduced.addresses:,} of {prediction.reproduced.of:,} addresses"
         )
     if prediction.peak_bytes is not None:
-        lines.append(f"predicted peak: {Interval.of(prediction)}, method: {prediction.method}")
+        if prediction.recorded_peak_bytes is None:
+            lines.append(f"predicted peak: {Interval.of(prediction)}, method: {prediction.method}")
+        else:
+            lines.append(f"recorded peak: {format_bytes(prediction.recorded_peak_bytes)}")
         is_said = prediction.fits or prediction.elsewhere
         reason = "" if is_said else f"; {why_not(prediction, answer.enough)}"
         lines.append(f"fits: {FITS[prediction.fits]}{reason}")
@@ -229,9 +236,10 @@ def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
             else ("Unknown: there is no prediction.")
         )
     if prediction.fits:
-        return f"Fits: {format_bytes(peak)}" + (
-            "" if capacity is None else f" of {format_bytes(capacity)}"
-        )
+        recorded = prediction.recorded_peak_bytes
+        of = "" if capacity is None else f" of {format_bytes(capacity)}"
+        source = "" if recorded is None else ", recorded"
+        return f"Fits: {format_bytes(peak if recorded is None else recorded)}{of}{source}"
     reason = why_not(prediction, enough)
     return f"Does not fit: {reason}" if prediction.fits is False else f"Unknown: {reason}"
 

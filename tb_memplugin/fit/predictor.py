@@ -165,6 +165,7 @@ class Predictor(Recording):
             assumptions=texts,
             ledger=found.ledger,
             demand_bytes=found.demand_bytes,
+            recorded_peak_bytes=self.evidence.recorded_bytes(batch) if has_run else None,
             elsewhere=verdict.elsewhere,
         )
 

@@ -103,6 +103,8 @@ from tb_memplugin.schema.run import (
     Counters,
     DeviceSamples,
     DeviceSummary,
+    Finding,
+    FindingKind,
     LayerActivations,
     Run,
     RunStatus,

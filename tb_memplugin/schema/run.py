@@ -296,6 +296,47 @@ class Session:
     counters: Counters | None = None
 
 
+FindingKind: TypeAlias = Literal[
+    "growth",
+    "session_growth",
+    "host_growth",
+    "unreachable_models",
+    "unused",
+    "data_set",
+    "constants",
+    "ready_batches",
+    "dense_gradients",
+    "recomputed",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What is worth knowing of a run's memory, with the facts that its sentence tells.
+
+    Attributes:
+        kind: What it is on.
+        worker: Worker that it is on.
+        device: Device by its name in the whole run; None for what is on all of the worker, such as
+            its host memory.
+        since_step: Step since which memory grows; None if it does not grow over steps.
+        step: The last step of the growth, or that of the bytes; None where they are of no step.
+        bytes: Bytes that were added, or that could be freed or saved; None if unknown.
+        share: The same as a share of the device's peak; None if unknown.
+        minor: Whether the share is too small for a warning.
+        sentence: All of it as text, with the device's name."""
+
+    kind: FindingKind
+    worker: str
+    device: str | None
+    since_step: int | None
+    step: int | None
+    bytes: int | None
+    share: float | None
+    minor: bool
+    sentence: str
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run:
     """One run: its sessions in order of their start, merged.
@@ -311,7 +352,7 @@ class Run:
         damage: Sentences on what could not be read, with the missing steps.
         maps: Memory maps, if requested.
         ooms: Post-mortems in order of time, without withdrawn ones.
-        findings: Sentences on memory that grows over the steps, if requested.
+        findings: Findings on all devices and host memory, if requested.
         session_starts: Starts of the sessions, in seconds since the epoch; each session has a new
             pool.
         timelines: Timelines of traced steps, if requested.
@@ -332,7 +373,7 @@ class Run:
     damage: tuple[str, ...]
     maps: tuple[MemoryMap, ...] = ()
     ooms: tuple[Oom, ...] = ()
-    findings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     session_starts: tuple[float, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()

@@ -42,6 +42,7 @@ NAMED: Mapping[str, tuple[str, Any]] = {
     "PEAK_SOURCES": ("PeakSource", fit.PeakSource),
     "POOL_SOURCES": ("PoolSource", analysis.PoolSource),
     "METHODS": ("Method", fit.Method),
+    "FINDING_KINDS": ("FindingKind", schema.FindingKind),
     "CAUSE_KINDS": ("CauseKind", analysis.CauseKind),
 }
 """List of the texts that a field may have -> the name of their type, and the type."""

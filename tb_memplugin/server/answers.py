@@ -34,7 +34,7 @@ class RunInfo:
     most_loaded: str | None
     ooms: int
     activation_layers: int
-    findings: _Texts
+    findings: Sequence[schema.Finding]
     notes: _Texts
     damage: _Texts
     largest_at_failure: analysis.LargestLayer | None
@@ -450,6 +450,7 @@ class WhatIf(OfDevice):
     peak_bytes: _Size
     low_bytes: _Size
     high_bytes: _Size
+    recorded_peak_bytes: _Size
     fits: bool | None
     sentence: str
     fails_at: FailedRequest | None

@@ -20,6 +20,7 @@ from tb_memplugin.analysis import (
     StepRange,
     device_facts,
     device_order,
+    finding,
     former_findings,
     growth_findings,
     host_findings,
@@ -36,6 +37,7 @@ from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.schema import (
     NO_STEPS,
     PHASES,
+    Finding,
     Integers,
     Phase,
     RunStatus,
@@ -174,11 +176,10 @@ class WorkerFacts:
     phases: frozenset[Phase]
     devices: tuple[DeviceFacts, ...]
     ooms: int
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     statuses: tuple[RunStatus, ...]
     ended: bool
     recorded_until: float | None
-    host_findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     is_thinned: bool = False
@@ -252,20 +253,19 @@ def _read(lookup: Lookup, tags: RunTags) -> tuple[WorkerFacts, int]:
     samples = [run.samples for _, run in runs]
     training = distinct(NO_STEPS, *(one.step[one.is_of("train")] for one in samples))
     steps = distinct(traced, *(one.step for one in samples))
-    found, on_host, statuses = [], [], []
+    found, statuses = list[Finding](), []
     for worker, run in runs:
-        growths, of_host = growth_findings(worker, run), host_findings(run)
+        growths = growth_findings(worker, run) + host_findings(run)
         found += [*growths, *former_findings(run, worker)]
-        on_host += of_host
-        statuses.append(run_status(run, bool(growths or of_host)))
+        statuses.append(run_status(run, bool(growths)))
     tables = [run.layer_tables[-1] for _, run in runs if run.layer_tables]
     if any(layer.recomputed is not None for table in tables for layer in table.layers):
         # Findings on recomputed layers need the requests and timelines of traced steps.
         more = reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS, TIMELINES})
         found += [
-            line
+            one
             for worker, run in more.by_worker.items()
-            for line in recomputation_findings(run, worker)
+            for one in recomputation_findings(run, worker)
         ]
     ends = [float(one.wall_time.max()) for one in samples if len(one)]
     read = WorkerFacts(
@@ -282,7 +282,6 @@ def _read(lookup: Lookup, tags: RunTags) -> tuple[WorkerFacts, int]:
         ),
         ooms=len(loaded.run.ooms),
         findings=tuple(found),
-        host_findings=tuple(on_host),
         notes=loaded.run.notes,
         damage=loaded.run.damage,
         statuses=tuple(statuses),
@@ -305,7 +304,8 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
         else np.arange(first, min(last, first + MAX_STEPS) + 1)
     )
     steps = known_steps if np.array_equal(known_steps, steps) else steps
-    grows = f"{worker}: memory grows; open one of its devices for the finding."
+    text = f"{worker}: memory grows; open one of its devices for the finding."
+    grows = finding("growth", text, worker)
     devices = [device for device in summary.devices if device.phase == "train"]
     recorded = (one for one in summary.devices if one.last_in_use_bytes is not None or one.traced)
     return WorkerFacts(
@@ -357,7 +357,8 @@ def _entry(
         ),
         ooms=sum(worker.ooms for worker in workers),
         activation_layers=layers,
-        findings=[*_joined(workers, "findings"), *_joined(workers, "host_findings")],
+        # Those on host memory last.
+        findings=sorted(_joined(workers, "findings"), key=lambda one: one.kind == "host_growth"),
         notes=list(dict.fromkeys(_joined(workers, "notes"))),
         damage=damage,
         largest_at_failure=max(failures, key=operator.itemgetter(0))[1] if failures else None,

@@ -259,6 +259,7 @@ RULES = (
     Rule("peak-bars", "(?:plan|smallest):" + GROUP, "{run}: planned {c}"),
     Rule("peak-bars", "(?:plan|smallest):peak_bytes", "{run}: planned peak"),
     Rule("what-if", "peak_bytes", "{run}: predicted peak", "predicted peak"),
+    Rule("what-if", "recorded_peak_bytes", "{run}: highest peak", "recorded peak"),
     Rule("what-if", "planned_peak_bytes", "{run}: planned peak", "planned peak"),
     Rule("plan-options", "(?P<n>.*)", "{run}: peak with the change {n}"),
     Rule("plan-dots", "(?P<n>(?:plan|point) .*)", "{run}: {n} of the plan's points"),

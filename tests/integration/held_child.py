@@ -164,7 +164,13 @@ def main() -> None:
         )
     print(
         "ANSWER "
-        + json.dumps({"snapshots": snapshots, "findings": run.findings, "notes": run.notes})
+        + json.dumps(
+            {
+                "snapshots": snapshots,
+                "findings": [one.sentence for one in run.findings],
+                "notes": run.notes,
+            }
+        )
     )
 
 

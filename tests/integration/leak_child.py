@@ -197,7 +197,7 @@ def main(directory: str, names: list[str]) -> None:
             ):
                 last[f"{kind} {title}" if title else kind] = count
         told[name] = {
-            "findings": list(run.findings),
+            "findings": [one.sentence for one in run.findings],
             "growing": answers(run, "CPU:0")[1].sentence,
             "counters": last,
             "notes": list(run.notes),

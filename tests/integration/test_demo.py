@@ -117,7 +117,9 @@ def test_the_leak_is_found_and_what_keeps_it_is_named(leaking: pathlib.Path) -> 
         assert leaked["held_by"] == "list `history` in module __main__"
         assert leaked["retaining_path"] == "module __main__ › history (list) › […]"
     # AND the trend names them and the list
-    (finding,) = run["findings"]
+    (found,) = run["findings"]
+    assert (found["kind"], found["device"], found["minor"]) == ("growth", "CPU:0", False)
+    finding = found["sentence"]
     assert "memory in use at step end grows by " in finding
     assert ": held tensors, " in finding
     source = (ROOT / "demo/leak.py").read_text(encoding="utf-8").splitlines()

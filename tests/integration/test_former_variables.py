@@ -37,7 +37,7 @@ def ledger(directory):
         "rows": [(row.layer, row.category, row.bytes) for row in last.ledger],
         "step": last.step,
         "in_use": last.in_use_bytes,
-        "findings": run.findings,
+        "findings": [one.sentence for one in run.findings],
     }
 
 

@@ -55,4 +55,4 @@ def test_arrays_kept_in_a_list_are_found_in_the_other_memory(tmp_path: pathlib.P
     found = host_growth(run)
     assert found is not None and found.trend.bytes_per_step == pytest.approx(800_000, rel=0.05)
     assert max(found.parts, key=lambda name: found.parts[name]) == "other_bytes"
-    assert found.sentence() in run.findings
+    assert found.sentence() in [one.sentence for one in run.findings]

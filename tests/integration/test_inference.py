@@ -108,5 +108,5 @@ answer(1)
             snapshot.step
         )
     assert len(run.findings) == 1, run.findings
-    (finding,) = run.findings
+    finding = run.findings[0].sentence
     assert "kept alive by list `cache` in module __main__" in finding

@@ -149,47 +149,29 @@ export function whenSentence(
     : `${what} ran out of memory${device}`;
 }
 
+/** A finding as the page shows it: where a click leads, and how it is marked. */
 export interface Finding {
   sentence: string;
   step: number | null;
-  kind: "frozen" | "growth";
+  kind: "frozen" | "growth" | "minor";
   view: "overview" | "frozen" | "fragmentation";
   zoom: readonly [number, number] | null;
 }
 
-const stepIn = (sentence: string, before: string): number | null => {
-  const found = new RegExp(`${before} step (\\d{1,15})`).exec(sentence);
-  return found ? Number(found[1]) : null;
-};
-
-/** A finding on host memory, with the name of its worker in a run of several. */
-const HOST = /^(?:(.*): h|H)ost RSS grows/;
-
 /**
- * The server's findings on growth, from every step of the run, of the shown device and of the host
- * memory of its worker.
+ * The server's findings, from every step of the run, on the shown device and on all of its worker.
  */
-export function growthFindings(run: RunInfo, device: string): Finding[] {
-  const own = (sentence: string): boolean => {
-    const host = HOST.exec(sentence);
-    if (host) return host[1] === undefined || device.startsWith(`${host[1]}/`);
-    return (
-      sentence.startsWith(`${device}:`) ||
-      !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`))
-    );
-  };
-  return run.findings.filter(own).map((sentence): Finding => {
-    const [first, last] = [stepIn(sentence, "since"), stepIn(sentence, "at")];
-    const zoom = first !== null && last !== null && last > first ? ([first, last] as const) : null;
-    return {
-      kind: "growth",
-      step: last,
-      view: HOST.test(sentence) ? "fragmentation" : "overview",
-      zoom,
+export const growthFindings = ({ findings }: RunInfo, device: string): Finding[] =>
+  findings
+    .filter((one) => (one.device ?? device) === device)
+    .filter(({ worker }) => worker === "" || device.startsWith(`${worker}/`))
+    .map(({ kind, minor, since_step: since, step, sentence }) => ({
+      kind: minor ? "minor" : "growth",
+      step,
+      view: kind === "host_growth" ? "fragmentation" : "overview",
+      zoom: since !== null && step !== null && step > since ? [since, step] : null,
       sentence,
-    };
-  });
-}
+    }));
 
 /**
  * Whether it is on growth over steps that it names, which stands above the chart of a run that

@@ -122,9 +122,9 @@ export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
   });
   const hasPlan = plan !== null && plan.ledger.length > 0 && chosenOption(plan)?.kind !== "none";
   const { freeze, unfreeze, optimizer, precision } = answer.conditions;
-  const label = [freeze, unfreeze, optimizer, precision].every((one) => one === null)
-    ? "unchanged"
-    : "predicted";
+  const unchanged = [freeze, unfreeze, optimizer, precision].every((one) => one === null);
+  const simulated = unchanged ? "unchanged" : "predicted";
+  const label = answer.recorded_peak_bytes === null ? simulated : "median";
   const planned = plan?.fits === true ? ("plan" as const) : ("smallest" as const);
   return [
     ...(measured

@@ -12,7 +12,7 @@ import {
 } from "../../src/model/answer";
 import { AS_RECORDED } from "../../src/model/what-if";
 import { MIB, column, unknown, OVERVIEW } from "./overview-cases";
-import type { Answer, Fix, Oom, RunInfo } from "../../src/schema";
+import type { Answer, Finding as Found, Fix, Oom, RunInfo } from "../../src/schema";
 
 const EVIDENCE = {
   step: null,
@@ -311,52 +311,44 @@ describe("findings", () => {
     most_loaded: null,
     activation_layers: 0,
     ooms: 2,
-    findings: [
-      "GPU:0: grows by 1 MiB since step 40, to 9 MiB at step 90.",
-      "GPU:1: grows since step 3.",
-      "all devices grow at step 7.",
-    ],
+    findings: [],
     notes: [],
     largest_at_failure: null,
     damage: [],
   };
 
-  it("on host memory are those of the worker that has the shown device", () => {
-    const grows = (worker: string): string => `${worker}: host RSS grows by 1 MiB every 100 steps.`;
-    const run = { ...RUN, findings: [grows("worker_0"), grows("worker_1")] };
-    expect(
-      growthFindings(run, "worker_1/GPU:0").map(({ sentence, view }) => [sentence, view]),
-    ).toEqual([[grows("worker_1"), "fragmentation"]]);
+  const found = (device: string | null, changed: Partial<Found> = {}): Found => ({
+    kind: device === null ? "host_growth" : "growth",
+    worker: "",
+    device,
+    since_step: 40,
+    step: 90,
+    bytes: 9 * MIB,
+    share: null,
+    minor: false,
+    sentence: "It grows.",
+    ...changed,
   });
 
-  it("of the server are those of the shown device, with the steps that they name", () => {
-    expect(growthFindings(RUN, "GPU:0").map(({ kind, step, zoom }) => [kind, step, zoom])).toEqual([
-      ["growth", 90, [40, 90]],
-      ["growth", 7, null],
+  it("of the server are those of the shown device, with their steps, and lead to their view", () => {
+    const findings = [
+      found("GPU:0"),
+      found("GPU:1"),
+      found("GPU:0", { kind: "unused", since_step: null, minor: true }),
+      found(null),
+    ];
+    expect(growthFindings({ ...RUN, findings }, "GPU:0")).toEqual([
+      { kind: "growth", step: 90, view: "overview", zoom: [40, 90], sentence: "It grows." },
+      { kind: "minor", step: 90, view: "overview", zoom: null, sentence: "It grows." },
+      { kind: "growth", step: 90, view: "fragmentation", zoom: [40, 90], sentence: "It grows." },
     ]);
-    expect(growthFindings({ ...RUN, findings: [] }, "GPU:0")).toEqual([]);
-    expect(growthFindings(RUN, "GPU:1").map(({ sentence }) => sentence)).toEqual([
-      "GPU:1: grows since step 3.",
-      "all devices grow at step 7.",
-    ]);
+    expect(growthFindings(RUN, "GPU:0")).toEqual([]);
   });
 
-  it("on host memory are those of the device's worker, and lead to its chart", () => {
-    const sentence = (worker: string): string =>
-      `${worker}ost RSS grows by 1 MiB every 100 steps since step 40, to 9 MiB at step 90.`;
-    const run = { ...RUN, findings: [sentence("worker_0: h"), sentence("worker_1: h")] };
-    expect(growthFindings(run, "worker_1/GPU:0")).toEqual([
-      {
-        kind: "growth",
-        step: 90,
-        view: "fragmentation",
-        zoom: [40, 90],
-        sentence: sentence("worker_1: h"),
-      },
-    ]);
-    expect(
-      growthFindings({ ...RUN, findings: [sentence("H")] }, "GPU:0").map(({ view }) => view),
-    ).toEqual(["fragmentation"]);
-    expect(growthFindings(RUN, "GPU:0").map(({ view }) => view)).toEqual(["overview", "overview"]);
+  it("on a worker are shown for its devices only", () => {
+    const [one, other] = ["worker_1", "worker_10"].map((worker) => found(null, { worker }));
+    const run = { ...RUN, findings: [one, other] as Found[] };
+    expect(growthFindings(run, "worker_1/GPU:0")).toHaveLength(1);
+    expect(growthFindings(run, "worker_2/GPU:0")).toEqual([]);
   });
 });

@@ -45,6 +45,7 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   peak_bytes: 165 * MIB,
   low_bytes: 158 * MIB,
   high_bytes: 172 * MIB,
+  recorded_peak_bytes: null,
   fits: true,
   sentence: "Fits: 165 MiB of 512 MiB",
   fails_at: null,

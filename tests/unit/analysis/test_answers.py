@@ -593,7 +593,7 @@ def test_an_evaluators_memory_is_that_of_its_validation_steps(by_worker: dict[st
     # The page reads the evaluator alone.
     assert answers(by_worker["evaluator"], "GPU:0")[1].sentence == growing.sentence
     assert answers(run, "trainer/GPU:0")[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
-    found = [sentence.split(" grows")[0] for sentence in findings(by_worker)]
+    found = [one.sentence.split(" grows")[0] for one in findings(by_worker)]
     assert found == ["evaluator/GPU:0: memory in use at step end", "evaluator: host RSS"]
 
 

@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, make_run, make_snapshot, make_timeline
+from reading_cases import MIB, make_run, make_snapshot, make_timeline, sentences
 from requests_cases import hand_made_requests
 
 from tb_memplugin.analysis import findings, recomputation_findings
@@ -42,20 +42,32 @@ def test_names_and_sizes_are_said_the_largest_first() -> None:
         LedgerRow(f"{ADAM}/net/head", "rounding", None, 2 * MIB, 2 * MIB),
         LedgerRow(f"{RESNET}/conv1", "weights", None, 10 * MIB, 0),
     )
-    (sentence,) = findings({"worker_1": run})
+    (found,) = findings({"worker_1": run})
+    assert (found.kind, found.worker, found.device) == ("unused", "worker_1", "worker_1/CPU:0")
+    assert (found.since_step, found.step, found.bytes) == (None, 80, 14 * MIB)
+    assert found.share == 0.14 and not found.minor
+    sentence = found.sentence
     assert sentence.startswith("worker_1/CPU:0: ")
     assert "14.0 MiB (14 % of the peak of step 80)" in sentence
     assert f"{RESNET} (10.0 MiB), {ADAM} (4.0 MiB)." in sentence
     assert "`tb_memplugin.release_unused()`" in sentence
-    # Less than one percent and slots in use are no finding.
+    # A share that explains nothing is no warning; less than one percent, and slots in use, are no
+    # finding.
     used = LedgerRow("net/dense", "optimizer_state", True, 1000 * MIB, 0)
+    for size, minor in ((50, True), (60, False)):
+        (found,) = findings(
+            {"": run_with(used, LedgerRow(ADAM, "optimizer_state", None, size * MIB, 0))}
+        )
+        assert found.minor == minor and found.share == size / (1000 + size)
     assert (
-        findings(
-            {
-                "": run_with(
-                    used, LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 9 * MIB, 0)
-                )
-            }
+        sentences(
+            findings(
+                {
+                    "": run_with(
+                        used, LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 9 * MIB, 0)
+                    )
+                }
+            )
         )
         == []
     )
@@ -73,9 +85,11 @@ def test_the_share_is_of_a_training_step_where_one_has_a_breakdown() -> None:
         "wall_time": trained.wall_time + 1,
     }
     validated = dataclasses.replace(trained, phase="validation", **later)
-    (sentence,) = findings({"": dataclasses.replace(run, snapshots=(trained, validated))})
+    (sentence,) = sentences(
+        findings({"": dataclasses.replace(run, snapshots=(trained, validated))})
+    )
     assert "(10 % of the peak of step 80)" in sentence
-    (sentence,) = findings({"": dataclasses.replace(run, snapshots=(validated,))})
+    (sentence,) = sentences(findings({"": dataclasses.replace(run, snapshots=(validated,))}))
     assert "(100 % of the peak of validation step 80)" in sentence
 
 
@@ -108,12 +122,14 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
     def found(*held: HeldTensorGroup) -> list[str]:
         run = run_with(*rows)
         (snapshot,) = run.snapshots
-        return findings(
-            {
-                "": dataclasses.replace(
-                    run, snapshots=(dataclasses.replace(snapshot, held_tensors=held),)
-                )
-            }
+        return sentences(
+            findings(
+                {
+                    "": dataclasses.replace(
+                        run, snapshots=(dataclasses.replace(snapshot, held_tensors=held),)
+                    )
+                }
+            )
         )
 
     data, constants, dense = found(*groups)
@@ -139,7 +155,7 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
 
 
 def finding(run: Run, worker: str = "") -> str | None:
-    found = recomputation_findings(run, worker)
+    found = sentences(recomputation_findings(run, worker))
     assert len(found) <= 1
     return found[0] if found else None
 

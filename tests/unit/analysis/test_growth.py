@@ -19,6 +19,7 @@ from reading_cases import (
     make_samples,
     make_snapshot,
     make_table,
+    sentences,
 )
 
 from tb_memplugin.analysis import (
@@ -274,7 +275,7 @@ def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
     snapshots = tuple(
         make_snapshot(step, unattributed=4096 + step * 100_000) for step in (5, 600, 1200, 1900)
     )
-    (sentence,) = findings({"": run_of(FLAT + STEPS * 100_000, snapshots=snapshots)})
+    (sentence,) = sentences(findings({"": run_of(FLAT + STEPS * 100_000, snapshots=snapshots)}))
     assert sentence.startswith(
         "CPU:0: memory in use at step end grows by 9.5 MiB every 100 steps since step "
     )
@@ -282,6 +283,12 @@ def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
         "largest growth from step 600 to step 1900: unattributed, not tied to a layer, 124 MiB"
     ) in sentence
     assert "at this rate memory runs out by step 13945" in sentence
+    (found,) = findings({"": run_of(FLAT + STEPS * 100_000, snapshots=snapshots)})
+    assert (found.kind, found.device, found.step, found.minor) == ("growth", "CPU:0", 1999, False)
+    assert found.since_step is not None and f"since step {found.since_step}, " in sentence
+    # 100,000 bytes in each step.
+    assert found.bytes == pytest.approx(100_000 * (1999 - found.since_step), rel=1e-6)
+    assert found.share == pytest.approx(found.bytes / (900 * MIB))
 
 
 def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
@@ -298,7 +305,9 @@ def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
     samples = make_samples(
         range(50_000), (900 * MIB + steps).tolist(), in_use=(300 * MIB + steps * 256).tolist()
     )
-    (sentence,) = findings({"": make_run(samples, snapshots=(taken(15_000), taken(45_000)))})
+    (sentence,) = sentences(
+        findings({"": make_run(samples, snapshots=(taken(15_000), taken(45_000)))})
+    )
     assert (
         "largest growth from step 15000 to step 45000: held tensors, 117 KiB and 7.2 MiB of "
         "rounding"
@@ -339,8 +348,8 @@ def test_single_peaks_smaller_batches_and_unknown_sizes_hide_no_leak() -> None:
         50_000, rel=0.05
     )
     # Peaks may grow where memory at step end does not.
-    (sentence,) = findings(
-        {"": make_run(make_samples(range(2000), values.tolist(), in_use=FLAT.tolist()))}
+    (sentence,) = sentences(
+        findings({"": make_run(make_samples(range(2000), values.tolist(), in_use=FLAT.tolist()))})
     )
     assert "peak memory of a training step grows" in sentence
 
@@ -383,7 +392,9 @@ def test_memory_that_rises_from_training_to_training_is_growth_though_each_has_t
         "CPU:0: memory in use grows by 4.0 MiB from one training of this process to the next, "
         "from 14.0 MiB after the 2nd to 70.0 MiB after the 16th, each without its own model."
     )
-    assert growing.details == (finding,) and growth_findings("", run_after(*STEADY)) == [finding]
+    assert growing.details == (finding,) and sentences(growth_findings("", run_after(*STEADY))) == [
+        finding
+    ]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +428,7 @@ def test_the_models_that_make_up_most_of_it_are_the_cause(
     kind: CounterKind, clause: str | None
 ) -> None:
     run = run_after(*STEADY, more=[("models_alive", 1, 4 * MIB), (kind, 15, 60 * MIB)])
-    (finding,) = growth_findings("", run)
+    (finding,) = sentences(growth_findings("", run))
     assert ("Cause: " in finding) == (clause is not None) and (clause or "") in finding
 
 
@@ -441,7 +452,7 @@ def test_models_that_wait_for_the_collector_are_a_finding_where_nothing_grows(
     models, size, in_use, clauses
 ) -> None:
     more: list[Row] = [("models_unreachable", models, int(size * MIB))]
-    found = growth_findings("", run_after(more=more, in_use=in_use * MIB))
+    found = sentences(growth_findings("", run_after(more=more, in_use=in_use * MIB)))
     assert len(found) == (clauses is not None) and all(
         clause in found[0] for clause in clauses or ()
     )
@@ -481,7 +492,7 @@ def test_memory_that_grows_again_after_a_restart_is_found() -> None:
     assert found.trend.since_step > 200 and found.trend.bytes_per_step == pytest.approx(
         MIB, rel=0.02
     )
-    assert found.sentence() == findings({"": run})[0]
+    assert found.sentence() == sentences(findings({"": run}))[0]
 
 
 def test_after_a_short_session_the_one_before_it_counts() -> None:
@@ -517,7 +528,7 @@ def test_each_worker_of_a_restarted_training_has_its_own_sessions() -> None:
         assert growing["sentence"].replace("\u202f", " ") in format_run(run, by_worker=by_worker)
     assert told["answers"]["a/CPU:0"][1]["sentence"].startswith("+1.0 MiB/step since step 2")
     assert told["answers"]["b/CPU:0"][1]["sentence"] == "No growth over 440 steps (under 3.0 MiB)"
-    (finding,) = findings(by_worker)
+    (finding,) = sentences(findings(by_worker))
     assert finding.startswith(
         "a/CPU:0: memory in use at step end grows by 100 MiB every 100 steps since step 2"
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot
+from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, sentences
 
 from tb_memplugin.analysis import Growth, answers, findings, growth_of, host_growth, host_summary
 from tb_memplugin.schema import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
@@ -213,13 +213,13 @@ def test_the_line_of_the_held_tensors_that_grow_most_is_named() -> None:
 def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
     traces = every_tenth("traces", MISSING, name="train_step")
     run = host_run(LUMPS, counters=(counters(traces),))
-    (sentence,) = findings({"": run})
+    (sentence,) = sentences(findings({"": run}))
     assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step ")
     assert "`train_step` was traced 19" in sentence
     growing = answers(run, DEVICE)[1]
     assert growing.sentence.startswith("Host RSS +102 KiB/step since step ")
     assert growing.sentence.endswith(": retracing of train_step") and growing.status == "warning"
-    (sentence,) = findings({"": host_run(LEAK)})
+    (sentence,) = sentences(findings({"": host_run(LEAK)}))
     assert sentence.startswith("Host RSS grows") and "Cause" not in sentence
 
 

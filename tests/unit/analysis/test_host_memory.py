@@ -129,7 +129,10 @@ def test_no_growth_is_said_with_its_bound_and_short_runs_are_unknown() -> None:
 def test_each_worker_has_a_finding_of_its_own_and_without_parts_it_names_none() -> None:
     by_worker = {"a": run_with(growing(0), worker="a"), "b": run_with(growing(MIB), worker="b")}
     assert list(host_summaries(by_worker)) == ["a", "b"] and host_findings(by_worker["a"]) == []
-    (sentence,) = host_findings(by_worker["b"])
+    (found,) = host_findings(by_worker["b"])
+    assert (found.kind, found.worker, found.device) == ("host_growth", "b", None)
+    assert found.share is None and not found.minor
+    sentence = found.sentence
     assert (
         sentence.startswith("b: host RSS grows by 100 MiB every 100 steps")
         and "largest growth" not in sentence

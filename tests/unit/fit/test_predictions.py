@@ -42,8 +42,10 @@ from tb_memplugin.fit import (
     Reproduced,
     SizedStep,
     advice,
+    answer_of,
     beyond_batch,
     demand_of,
+    describe_what_if,
     enough_capacity,
     peak_in_one_piece,
     recorded_program,
@@ -779,6 +781,31 @@ def test_recorded_conditions_are_answered_as_recorded() -> None:
         assert (
             predictor(evidence=Evidence({BATCH: ran(CAPACITY)})).predict(other).method != "recorded"
         )
+
+
+def test_the_headline_of_recorded_conditions_is_the_highest_recorded_peak() -> None:
+    # GIVEN steps of up to 23 MiB, and an earlier one of the run that needed 30
+    evidence = Evidence({BATCH: ran(CAPACITY)}, highest_bytes=30 * MIB)
+    for conditions in (Conditions(), Conditions(batch_size=BATCH, capacity_bytes=2 * CAPACITY)):
+        answer = answer_of(predictor(evidence=evidence), conditions)
+        capacity = format_bytes(conditions.capacity_bytes or CAPACITY)
+        assert answer.prediction.recorded_peak_bytes == 30 * MIB
+        assert answer.sentence == f"Fits: 30.0 MiB of {capacity}, recorded"
+        assert "recorded peak: 30.0 MiB" in str(answer) and "predicted peak:" not in str(answer)
+        # The median is among the details.
+        assert answer.peak_bytes == describe_what_if(answer)["peak_bytes"] == 22 * MIB
+    # AND of several batch sizes each has its own
+    two = Evidence({BATCH: ran(CAPACITY), 2 * BATCH: ran(CAPACITY)}, highest_bytes=30 * MIB)
+    assert predictor(evidence=two).predict(Conditions()).recorded_peak_bytes == 23 * MIB
+    # AND other conditions have no recorded one
+    for other in (
+        Conditions(batch_size=2 * BATCH),
+        Conditions(capacity_bytes=CAPACITY // 2),
+        Conditions(optimizer="sgd"),
+    ):
+        answer = answer_of(predictor(evidence=evidence), other)
+        assert answer.prediction.recorded_peak_bytes is None
+        assert "recorded" not in answer.sentence
 
 
 def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:

@@ -52,17 +52,28 @@ import type { Plan, RunInfo, WhatIf } from "../../schema";
 
 function Facts({ answer }: { answer: WhatIf }) {
   const { peak_bytes: peak, largest_batch_size: largest, capacity_bytes: capacity } = answer;
+  const recorded = answer.recorded_peak_bytes;
   if (peak === null) return null;
   return (
     <dl class="prediction">
-      <Fact
-        name="peak_bytes"
-        label="predicted peak"
-        value={formatBytes(peak)}
-        note={rangeText(answer)}
-        figure={peak}
-        tip={tipOf(peak, `range: ${rangeText(answer)}`, "of the simulated steps")}
-      />
+      {recorded === null ? (
+        <Fact
+          name="peak_bytes"
+          label="predicted peak"
+          value={formatBytes(peak)}
+          note={rangeText(answer)}
+          figure={peak}
+          tip={tipOf(peak, `range: ${rangeText(answer)}`, "of the simulated steps")}
+        />
+      ) : (
+        <Fact
+          name="recorded_peak_bytes"
+          label="recorded peak"
+          value={formatBytes(recorded)}
+          figure={recorded}
+          tip={tipOf(recorded, "highest peak of the run's steps")}
+        />
+      )}
       <Fact
         name="largest_batch_size"
         label="largest batch size"

@@ -34,6 +34,7 @@ export const answer: WhatIf = {
   fits: true,
   sentence: "Fits: 200 MiB of 400 MiB",
   fails_at: null,
+  recorded_peak_bytes: null,
   enough_capacity_bytes: null,
   largest_batch_size: 16,
   method: "replay",
