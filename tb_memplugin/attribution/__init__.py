@@ -11,6 +11,7 @@ from tb_memplugin.attribution.chunks import event_chunks, input_events, peak_eve
 from tb_memplugin.attribution.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.attribution.maps import Ages, StepChunks, ages_after, without_gradients
 from tb_memplugin.attribution.module_sizes import ModuleChunk, ModuleContents
+from tb_memplugin.attribution.planned import described_plan, owners_by_name, plan_of, planned_step
 from tb_memplugin.attribution.post_mortems import (
     OomEvent,
     OwnerMatching,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +13,8 @@ from tb_memplugin.schema import IN_USE, AllocationTrace, Integers, TraceFacts, d
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 
+PLANNED = "XLA's plan"
+"""Allocator of a trace that is a compiler's plan: nothing is rounded in it."""
 INPUT_THREAD = "tf_data"
 """Prefix of the names of the input pipeline's threads."""
 _INPUT_OPS = frozenset(
@@ -61,7 +63,8 @@ def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
     old = base.birth == -1
     if trace.start_map is None:
         left = trace.start_in_use - int(base.allocated[old].sum())
-        permanent = _known_to_python(facts, set(base.address[old].tolist()), left)
+        round_up = rounded_bytes if trace.allocator != PLANNED else int
+        permanent = _known_to_python(facts, set(base.address[old].tolist()), left, round_up)
     else:
         start = trace.start_map
         columns = np.stack([start.address, start.bytes, start.requested_bytes])
@@ -81,7 +84,9 @@ def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
     )
 
 
-def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
+def _known_to_python(
+    facts: TraceFacts, freed: set[int], left: int, round_up: Callable[[int], int]
+) -> Integers:
     """Rows of address, allocated and requested bytes of variables and held tensors that the window
     does not free. What does not fit into the bytes `left`, which no event accounts for, is left
     out."""
@@ -91,7 +96,7 @@ def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
     rows: list[tuple[int, int, int]] = []
     for known in (variables, others):
         more = [
-            (address, rounded_bytes(size), size)
+            (address, round_up(size), size)
             for address, size in known.items()
             if address is not None and address not in freed and size
         ]

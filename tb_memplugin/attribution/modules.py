@@ -42,8 +42,17 @@ class CompiledModule:
         facts = map(self._names.fact, ops)
         return next((fact for fact in facts if fact is not UNKNOWN_OP), UNKNOWN_OP)
 
+    def _fact_of(self, buffer: Buffer) -> OpFact:
+        """Facts of a buffer's op; of one that only borrows names, those of the first in a layer."""
+        if not buffer.named:
+            facts = map(self._names.fact, buffer.ops)
+            in_layer = next((fact for fact in facts if fact.layer is not None), None)
+            if in_layer is not None:
+                return in_layer
+        return self._fact(buffer.ops)
+
     def line(self, buffer: Buffer) -> str | None:
-        return self._fact(buffer.ops[:1]).line if buffer.named else None
+        return buffer.line or (self._fact(buffer.ops[:1]).line if buffer.named else None)
 
     @cached_property
     def levels(self) -> tuple[list[int], list[int]]:
@@ -86,7 +95,7 @@ class CompiledModule:
 
     def role(self, buffer: Buffer) -> tuple[str | None, Category]:
         """Layer and category of a buffer."""
-        fact, end = self._fact(buffer.ops), self.schedule.forward_end
+        fact, end = self._fact_of(buffer), self.schedule.forward_end
         if fact is UNKNOWN_OP:
             return None, "unattributed"
         if buffer.of_argument or (buffer.constant and fact.pass_name == "forward"):
@@ -96,11 +105,14 @@ class CompiledModule:
         is_early = buffer.start <= end
         in_passes = fact.pass_name in ("forward", "backward")
         if in_passes and not is_early and read_in == {"update"}:
-            return self._gradient(readers[0].layer, buffer)
+            return self._gradient(readers[0].layer or fact.layer, buffer)
         # What is made before the forward pass ends may bear the name of a gradient op that was
         # fused into its own.
         if in_passes and is_early and buffer.end > end and not fact.is_gradient:
             return fact.layer, "activations"
+        if fact.pass_name == "update" and fact.layer is None:
+            of_arguments = {self._names.fact(name).layer for name in buffer.arguments} - {None}
+            return (*of_arguments, None)[0] if len(of_arguments) == 1 else None, "workspace"
         if fact.pass_name != "backward" or (is_early and "forward" in read_in):
             return fact.layer, "workspace"
         if fact.is_gradient and not fact.gradient_free:

@@ -247,16 +247,19 @@ class Classifier:
 
     def _find_plans(self) -> Iterator[tuple[int, Plan]]:
         """(chunk, its plan). A profile also has modules that ran earlier in the process, some of
-        which request the same sizes: the function counts, if the event names it."""
-        window = self.window
+        which request the same sizes: the function counts, if the event names it. Of a module's
+        allocations of one size, each is in a chunk of its own."""
+        window, until = self.window, dict[int, int]()  # when each allocation's last chunk is freed
         for chunk, birth in enumerate(window.birth if self._planned else ()):
             if birth < 0 or window.is_input[birth] or window.requester(chunk) is not UNKNOWN_OP:
                 continue
             name = window.op_name(chunk)
-            for plan in self._planned.get(window.requested[chunk], ()):
+            plans = self._planned.get(window.requested[chunk], [])
+            for plan in sorted(plans, key=lambda one: until.get(id(one.allocation), -1) > birth):
                 if name is None or plan.module.module.function in name:
                     # a variable's new value is no result of the module any more
                     if not plan.allocation.output or not self._variables.stored_in(chunk):
+                        until[id(plan.allocation)] = window.death[chunk]
                         yield chunk, plan
                     break
 

@@ -1,6 +1,8 @@
-"""Layers and passes by name scopes alone, for a profile that was made without the recorder."""
+"""Layers and passes by name scopes alone: of a profile that was made without the recorder, and of
+XLA modules, whose op names are those of TensorFlow or JAX."""
 
 import re
+from collections.abc import Callable, Mapping
 
 from tb_memplugin.attribution.names import buffers_of, op_name, texts
 from tb_memplugin.schema import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
@@ -16,18 +18,42 @@ _OPTIMIZERS = re.compile(
     re.IGNORECASE,
 )
 _NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
+_JAX = re.compile(r"^p?(?:jit|map)\(")
+_TRANSFORMED = re.compile(r"(\w+)\((.*)\)")
+_CALLS = re.compile(
+    r"(?:while|body|cond|scan|checkpoint|remat|closed_call|core_call|eval_jaxpr|branch_\d+_fun|"
+    r"custom_[jv][vj]p_call(?:_jaxpr)?)?"
+)
+"""Parts of a JAX name that are no scope of the program: control flow and calls of functions."""
+_RECOMPUTED = "rematted_computation"
+
+LayerOf = Callable[[str], str | None]
+"""The path of the layer that a scope is in; None without one."""
 
 
-def facts_from_names(trace: AllocationTrace) -> TraceFacts:
-    """Layers and passes of a trace's ops, by their names."""
+def facts_from_names(
+    trace: AllocationTrace,
+    arguments: Mapping[str, OpFact] | None = None,
+    layer_of: LayerOf | None = None,
+) -> TraceFacts:
+    """Layers and passes of a trace's ops, by their names. `arguments` are the facts of the names of
+    a module's arguments; by default, a layer is the scope itself."""
     names = texts(trace, trace.op).union(map(op_name, texts(trace, trace.ops.name)))
     for buffer in buffers_of(*trace.modules):
-        names.update((*buffer.ops, *buffer.readers))
+        names.update((*buffer.ops, *buffer.readers, *buffer.arguments))
     scopes = {_scope(_CALL.sub("", name)) for name in names if not _GRADIENT.search(name)}
-    ops = {name: _fact(_CALL.sub("", name), scopes) for name in names}
-    graph = GraphFacts("", ops, {}, True)
+    is_training = any(_JAX.match(name) and "transpose(jvp(" in name for name in names)
+    ops = {}
+    for name in names:
+        if _JAX.match(name):
+            ops[name] = _jax_fact(name, is_training, layer_of)
+        else:
+            ops[name] = _fact(_CALL.sub("", name), scopes)
+    graph = GraphFacts("", ops | dict(arguments or {}), {}, True)
     return TraceFacts(
-        mode="eager" if len(trace.layers) else "graph", graphs=(graph,), notes=(NOTE,)
+        mode="eager" if len(trace.layers) else "graph",
+        graphs=(graph,),
+        notes=() if arguments is not None else (NOTE,),
     )
 
 
@@ -48,3 +74,37 @@ def _fact(name: str, scopes: set[str]) -> OpFact:
     if not scope or _NO_LAYER.match(scope):
         return OpFact(None, pass_name if gradient or scope else "other")
     return OpFact(scope, pass_name)
+
+
+def _jax_fact(name: str, is_training: bool, layer_of: LayerOf | None) -> OpFact:
+    """Facts of ``jit(train_step)/transpose(jvp(block))/dense/dot_general``: scope and primitive,
+    the scopes within the transformations that were applied."""
+    scope, transforms = jax_scope(name)
+    is_backward = "transpose" in transforms or _RECOMPUTED in transforms
+    pass_name: Pass = "backward" if is_backward else "forward"
+    if _OPTIMIZERS.match(f"{scope}/"):
+        return OpFact(None, "update")
+    if not scope and is_training and "jvp" not in transforms:
+        return OpFact(None, "update")
+    if layer_of is not None:
+        layer = layer_of(scope)
+    else:
+        layer = None if _NO_LAYER.match(scope) else scope or None
+    return OpFact(layer, pass_name, gradient_free=_RECOMPUTED in transforms)
+
+
+def jax_scope(name: str) -> tuple[str, set[str]]:
+    """The scope of a name, such as ``block/dense``, and the transformations and calls in it."""
+    scopes: list[str] = []
+    transforms = set()
+    for part in name.split("/")[:-1]:
+        while transformed := _TRANSFORMED.fullmatch(part):
+            transforms.add(transformed[1])
+            # the name of a jitted function is no scope
+            part = "" if _JAX.match(part) else transformed[2]
+        if part == _RECOMPUTED:
+            transforms.add(part)
+        # an einsum's equation; a recomputed function repeats the scope that it is in
+        elif not (_CALLS.fullmatch(part) or "," in part or "->" in part or part in scopes[:1]):
+            scopes.append(part)
+    return "/".join(scopes), transforms

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tb_memplugin.allocator import TraceReplay, pool_at
-from tb_memplugin.attribution.chunks import peak_event
+from tb_memplugin.attribution.chunks import PLANNED, peak_event
 from tb_memplugin.attribution.held import tensor_groups
 from tb_memplugin.attribution.ledger import ledger_at, saved_rows
 from tb_memplugin.attribution.maps import Ages, StepChunks, owned_at, owned_map, step_chunks
@@ -150,7 +150,8 @@ class AttributedStep:
         faults = trace.missed + classifier.chunks.unmatched_frees
         ledger, excess = ledger_at(classifier, peak, in_use, only_old=faults > 0)
         mode, compiled = classifier.mode
-        limit = int(trace.in_use[0] + trace.available[0]) if len(trace) else None
+        is_measured = len(trace) and trace.allocator != PLANNED
+        limit = int(trace.in_use[0] + trace.available[0]) if is_measured else None
         check = None if replay is None else replay.check
         pool = None if replay is None else pool_at(replay.map)
         fragmentation = None if pool is None else pool.fragmentation

@@ -1,7 +1,8 @@
-"""``tb-memplugin import``: memory dumps, out-of-memory logs and profiles into a run."""
+"""``tb-memplugin import``: memory dumps, out-of-memory logs, profiles, XLA's dumps into a run."""
 
 import argparse
 import dataclasses
+import itertools
 import os
 import re
 import stat
@@ -10,7 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_memplugin.analysis import log_findings
-from tb_memplugin.attribution import AttributedStep, OomEvent, facts_from_names, post_mortem
+from tb_memplugin.attribution import (
+    AttributedStep,
+    OomEvent,
+    described_plan,
+    facts_from_names,
+    owners_by_name,
+    planned_step,
+    post_mortem,
+)
 from tb_memplugin.cli.parser import LOGDIR, CommandParser
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.importers import (
@@ -19,15 +28,34 @@ from tb_memplugin.importers import (
     LoggedFailure,
     looks_like_dump,
     read_dump,
+    read_dumped_module,
+    read_live_arrays,
     read_log,
     read_traces,
 )
-from tb_memplugin.schema import MemoryMap, Oom, Snapshot, Timeline, clean, counted, values_of
+from tb_memplugin.schema import (
+    HeldTensorGroup,
+    LedgerRow,
+    MemoryMap,
+    Module,
+    Oom,
+    Snapshot,
+    Timeline,
+    clean,
+    counted,
+    format_bytes,
+    values_of,
+)
 from tb_memplugin.storage.write import RunWriter
 
 SAME_FAILURE_SECONDS = 11.0
 """TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one
 failure."""
+
+MODULE, LIVE_ARRAYS = ".hlo.pb", ".prof"
+MAX_MODULES = 20
+"""Most modules of a run, the largest ones: JAX compiles one for each op outside of functions."""
+_PLATFORM = re.compile(r"(cpu|gpu|tpu)_after_optimizations")
 
 _STYLE = re.compile(r"\x1b\[[\d;]{0,20}m")
 """Colors and bold type of a terminal, in which Keras 3 sets messages."""
@@ -43,18 +71,31 @@ class _Collected:
     snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
     timelines: list[Timeline] = dataclasses.field(default_factory=list)
     findings: list[str] = dataclasses.field(default_factory=list)
+    modules: list[tuple[Module, str, float]] = dataclasses.field(default_factory=list)
+    sentences: list[str] = dataclasses.field(default_factory=list)  # on what was imported
+
+    def add_step(self, attributed: AttributedStep) -> None:
+        self.snapshots.append(attributed.snapshot)
+        if (inside := attributed.timeline()) is not None:
+            self.timelines.append(inside)
 
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
         "Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs "
-        "of jobs that ran out of memory, profiles (*.xplane.pb).",
+        "of jobs that ran out of memory, profiles (*.xplane.pb); and what XLA planned for programs "
+        "of TensorFlow, JAX or PyTorch/XLA: a directory of "
+        "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto', or device memory profiles of JAX "
+        "(*.prof).",
         examples=(
             "tb-memplugin import job.log --logdir runs",
             "tb-memplugin import /tmp/dump.* --logdir runs --run failed",
+            "tb-memplugin import /tmp/xla_dump",
         ),
     )
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", help="files of one run, or XLA's directory"
+    )
     created = "log directory; created if missing (default: %(default)s)"
     parser.option("--logdir LOGDIR", created, default=LOGDIR)
     parser.option("--run NAME", "name of the run (default: from the first file's name)")
@@ -74,8 +115,8 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
     format (FormatError)."""
     name = run
     if name is None:
-        stem = _DUMP_NAME.sub("", os.path.basename(paths[0]))
-        for ending in (".xplane.pb", ".log", ".txt"):
+        stem = _DUMP_NAME.sub("", os.path.basename(os.path.abspath(paths[0])))
+        for ending in (".xplane.pb", ".log", ".txt", MODULE, LIVE_ARRAYS):
             stem = stem.removesuffix(ending)
         name = re.sub(r"[^0-9A-Za-z._-]+", "_", stem).strip("._") or "imported"
     if not name or os.path.isabs(name) or ".." in name.split("/"):
@@ -83,8 +124,9 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
             f"--run must be a name relative to LOGDIR, such as exp1. Received: {name!r}"
         )
     collected = _Collected()
-    for path in paths:
+    for path in itertools.chain.from_iterable(map(_files, paths)):
         _collect(path, collected)
+    _add_modules(collected)
     ooms = _post_mortems(collected)
     if not (ooms or collected.snapshots):
         where, meaning = ", ".join(paths), " ".join(collected.findings)
@@ -108,12 +150,75 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
             f"run {name!r} cannot be written to {logdir}: {error.strerror}"
         ) from None
     sentences = [f"{name}: {counted(len(ooms), 'failed allocation')}"] if ooms else []
-    if collected.snapshots:
+    if profiles := len(collected.snapshots) - len(collected.sentences):
         why = "layers are TensorFlow's name scopes, because profiles do not contain Keras layers"
-        sentences.append(
-            f"{name}: {counted(len(collected.snapshots), 'snapshot')} from profiles; {why}"
+        sentences.append(f"{name}: {counted(profiles, 'snapshot')} from profiles; {why}")
+    return sentences + [f"{name}: {one}" for one in (*collected.sentences, *collected.findings)]
+
+
+def _files(path: str) -> list[str]:
+    """The file, or a directory's modules after XLA's optimizations; its text files are not read."""
+    if not os.path.isdir(path):
+        return [path]
+    names = [name for name in sorted(os.listdir(path)) if name.endswith(MODULE)]
+    found = [name for name in names if "after_optimizations" in name]
+    if not found:
+        raise NotFoundError(
+            f"{path} is not a regular file, and has no *after_optimizations{MODULE}: run with "
+            "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto' and pass that directory"
         )
-    return sentences + [f"{name}: {one}" for one in collected.findings]
+    return [os.path.join(path, name) for name in found]
+
+
+def _add_modules(collected: _Collected) -> None:
+    """A step for each module, the largest first."""
+    largest = sorted(collected.modules, key=lambda one: -one[0].bytes)
+    for step, (module, path, changed) in enumerate(largest[:MAX_MODULES]):
+        platform = _PLATFORM.search(path)
+        device = f"{platform[1].upper()}:0" if platform else "XLA:0"
+        owners = owners_by_name(module)
+        collected.add_step(
+            planned_step(module, owners, device=device, step=step, wall_time=changed)
+        )
+        planned = described_plan(module)
+        collected.sentences.append(f"step {step}, {format_bytes(module.bytes)}. {planned}")
+    if len(largest) > MAX_MODULES:
+        collected.findings.append(
+            f"{len(largest)} modules were read; the {MAX_MODULES} largest are shown."
+        )
+
+
+def _add_live_arrays(data: bytes, changed: float, collected: _Collected) -> None:
+    arrays = read_live_arrays(data)
+    for device in dict.fromkeys(one.device for one in arrays):
+        own = [one for one in arrays if one.device == device]
+        total = sum(one.bytes for one in own)
+        note = "JAX's profile says who made its live arrays, not which layers or steps they are of."
+        collected.snapshots.append(
+            Snapshot(
+                step=len(collected.snapshots),
+                phase="train",
+                device=device,
+                wall_time=changed,
+                mode=None,
+                in_use_bytes=total,
+                pool_bytes=None,
+                largest_free_bytes=None,
+                capacity_bytes=None,
+                fragmentation=None,
+                rounding_bytes=None,
+                ledger=(LedgerRow(None, "held_tensors", None, total, None),),
+                saved_for_backward=(),
+                not_available=(note,),
+                held_tensors=tuple(
+                    HeldTensorGroup(
+                        (), "", one.arrays, one.bytes, f"made in {one.function}", one.line
+                    )
+                    for one in own
+                ),
+            )
+        )
+        collected.sentences.append(f"{device}: {format_bytes(total)} of live arrays")
 
 
 def _collect(path: str, collected: _Collected) -> None:
@@ -148,9 +253,11 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
             attributed = AttributedStep(
                 trace, facts_from_names(trace), step=step, phase="train", wall_time=changed
             )
-            collected.snapshots.append(attributed.snapshot)
-            if (inside := attributed.timeline()) is not None:
-                collected.timelines.append(inside)
+            collected.add_step(attributed)
+    elif path.endswith(MODULE):
+        collected.modules.append((read_dumped_module(data), path, changed))
+    elif path.endswith(LIVE_ARRAYS):
+        _add_live_arrays(data, changed, collected)
     elif looks_like_dump(data):
         stamp = _DUMP_NAME.search(path)
         collected.dumps.append(read_dump(data, int(stamp[1]) / 1e6 if stamp else changed))
@@ -160,7 +267,10 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
             "profile (*.xplane.pb) from the same directory, or the uncompressed log or dump"
         )
     elif b"\0" in data[:4096] or not data:
-        advice = "pass a memory dump (TF_BFC_MEMORY_DUMP), a log, or a profile (*.xplane.pb)"
+        advice = (
+            "pass a memory dump (TF_BFC_MEMORY_DUMP), a log, a profile (*.xplane.pb), a module "
+            "(*.hlo.pb) or live arrays (*.prof)"
+        )
         raise FormatError(f"unknown format ({len(data)} bytes); {advice}")
     else:
         if len(data) > MAX_LOG_BYTES:

@@ -1,11 +1,16 @@
 """Reads what TensorFlow writes: profiles (XSpace) with HLO modules, memory dumps, logs and error
-messages.
+messages; XLA's modules, and JAX's profiles of live arrays.
 
-In come bytes or text, also damaged or hostile ones; out come records: `AllocationTrace`,
-`MemoryMap`, `LoggedFailure`, `Request`. Whatever does not parse is a `FormatError`. The recorder
-and the import of files call it; TensorFlow is not needed."""
+In come bytes or text, also damaged or hostile ones; out come records: `AllocationTrace`, `Module`,
+`MemoryMap`, `LoggedFailure`, `Request`, `LiveArrays`. Whatever does not parse is a
+`FormatError`. The recorder and the import of files call it; TensorFlow is not needed."""
 
-from tb_memplugin.importers.hlo import hlo_class, read_module
+from tb_memplugin.importers.hlo import (
+    hlo_class,
+    read_dumped_module,
+    read_module,
+)
+from tb_memplugin.importers.live_arrays import LiveArrays, read_live_arrays
 from tb_memplugin.importers.memory_dump import (
     MAX_DUMP_BYTES,
     looks_like_dump,

@@ -7,22 +7,35 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tb_memplugin.errors import FormatError
 from tb_memplugin.importers import wire
-from tb_memplugin.schema import Buffer, BufferAllocation, Module, TensorShape, tensor_shape
+from tb_memplugin.schema import (
+    Argument,
+    Buffer,
+    BufferAllocation,
+    Module,
+    TensorShape,
+    tensor_shape,
+)
 
 # Of xla/service/hlo.proto and xla/xla_data.proto.
 _MESSAGES = {
-    "OpMetadata": "op_name 2 bytes",
+    "OpMetadata": "op_name 2 bytes, source_file 3 bytes, source_line 4 int64, "
+    "stack_frame_id 15 int64",
     "Shape": "element_type 2 int64, dimensions 3 int64[], tuple_shapes 4 Shape[]",
     "HloInstruction": "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 OpMetadata, "
-    "tuple_index 13 int64, id 35 int64, operand_ids 36 int64[], "
+    "parameter_number 9 int64, tuple_index 13 int64, id 35 int64, operand_ids 36 int64[], "
     "called_computation_ids 38 int64[]",
     "HloComputation": "name 1 bytes, instructions 2 HloInstruction[], id 5 int64, root_id 6 int64",
     "InstructionSequence": "instruction_ids 1 int64[]",
     "SequenceEntry": "key 1 int64, value 2 InstructionSequence",
     "HloSchedule": "sequences 1 SequenceEntry[]",
+    "FileLocation": "file_name_id 1 int64, line 3 int64",
+    "StackFrame": "file_location_id 1 int64, parent_frame_id 2 int64",
+    "StackFrames": "file_names 1 bytes[], file_locations 3 FileLocation[], "
+    "stack_frames 4 StackFrame[]",
     "HloModule": "name 1 bytes, computations 3 HloComputation[], entry_computation_id 6 int64, "
-    "schedule 7 HloSchedule",
+    "schedule 7 HloSchedule, frames 17 StackFrames",
     "Location": "shape_index 3 int64[], instruction_id 4 int64",
     "LogicalBuffer": "id 1 int64, size 2 int64, defined_at 3 Location",
     "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",
@@ -38,6 +51,8 @@ _LATER = {15: "complex64", 16: "bfloat16", 18: "complex128", 19: "float8_e5m2", 
 _DTYPES = dict(enumerate(_NAMES.split(), start=1)) | _LATER
 """Number in XLA's PrimitiveType to the name of the dtype."""
 
+MAX_MODULE_BYTES = 64 << 20
+"""Largest file with a module: parsed, it takes about ten times as much memory."""
 MAX_NAMES = 6
 MAX_STEPS = 64
 """Most instructions that are searched for the name of an unnamed one."""
@@ -49,7 +64,16 @@ _COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
 _SHARED = frozenset({b"constant", b"iota", b"parameter"})
 _CONSTANT = _COPIES | {b"constant", b"iota", b"broadcast", b"tuple"}
 _NO_OP = frozenset({b"", b"XLA_Args", b"XLA_Retvals"})
+_INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/|/lib/python3")
 _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
+
+
+def source_line(file: bytes, line: int) -> str | None:
+    """``train.py:42``; None without a file, and for files of installed packages."""
+    path = file.decode("utf-8", "replace").replace("\\", "/")
+    if not path or path[0] == "<" or _INSTALLED.search(path):
+        return None
+    return f"{path.rpartition('/')[2]}:{line}"
 
 
 @functools.cache
@@ -80,16 +104,69 @@ def read_module(data: bytes) -> Module | None:
     name = proto.hlo_module.name.decode("utf-8", "replace")
     function = _FUNCTION.match(name)
     try:
+        reader = _ModuleReader(proto)
         return Module(
-            name, function[1] if function else "", tuple(_ModuleReader(proto).allocations())
+            name,
+            function[1] if function else "",
+            tuple(reader.allocations()),
+            tuple(reader.arguments()),
         )
     except RecursionError:  # a thousand nested calls or copies: not made by a compiler
         return None
 
 
-class _ModuleReader:
+def read_dumped_module(data: bytes) -> Module:
+    """The module of a file ``*.after_optimizations.hlo.pb``; a FormatError for anything else."""
+    if len(data) > MAX_MODULE_BYTES:
+        raise FormatError(
+            f"the module of {len(data)} bytes is larger than the limit of {MAX_MODULE_BYTES}"
+        )
+    module = read_module(data)
+    if module is None:
+        raise FormatError(
+            f"no buffer assignment of XLA in {len(data)} bytes: the file is damaged, or of a stage "
+            "before the optimizations. Pass *after_optimizations.hlo.pb of "
+            "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
+        )
+    return module
+
+
+class _SourceLines:
+    """The lines of the program, not of installed packages, that made the instructions of a
+    module."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._found: dict[int, str | None] = {}  # by number of a stack frame
+
+    def of(self, metadata: Any) -> str | None:
+        frame = int(metadata.stack_frame_id)
+        if not frame:
+            return source_line(metadata.source_file, metadata.source_line)
+        if frame not in self._found:
+            self._found[frame] = next(filter(None, self._lines(frame)), None)
+        return self._found[frame]
+
+    def _lines(self, number: int) -> Iterator[str | None]:
+        """Those of a stack frame and its callers; numbers count from 1."""
+        table = self._table
+        for _ in range(MAX_STEPS):
+            if not 0 < number <= len(table.stack_frames):
+                return
+            frame = table.stack_frames[number - 1]
+            number = frame.parent_frame_id
+            if 0 < frame.file_location_id <= len(table.file_locations):
+                place = table.file_locations[frame.file_location_id - 1]
+                if 0 < place.file_name_id <= len(table.file_names):
+                    yield source_line(table.file_names[place.file_name_id - 1], place.line)
+
+
+class _Instructions:
+    """The instructions of a module in the order of its schedule, and how they read each other."""
+
     def __init__(self, proto: Any) -> None:
         module = proto.hlo_module
+        self._lines = _SourceLines(module.frames)
         self._assignment = proto.buffer_assignment
         self._computations = {computation.id: computation for computation in module.computations}
         self._instructions = {
@@ -188,53 +265,6 @@ class _ModuleReader:
             return frozenset({(first, instruction.tuple_index)})
         return frozenset({(number, -1)})
 
-    def allocations(self) -> Iterator[BufferAllocation]:
-        logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
-        for allocation in self._assignment.buffer_allocations:
-            given = (
-                allocation.is_entry_computation_parameter
-                or allocation.is_constant
-                or allocation.is_thread_local
-            )
-            if given or not allocation.size:
-                continue
-            buffers = (
-                self._buffer(logical[assigned.logical_buffer_id], assigned)
-                for assigned in allocation.assigned
-                if assigned.logical_buffer_id in logical
-            )
-            known = tuple(buffer for buffer in buffers if buffer is not None)
-            yield BufferAllocation(int(allocation.size), bool(allocation.maybe_live_out), known)
-
-    def _buffer(self, logical: Any, assigned: Any) -> Buffer | None:
-        number = logical.defined_at.instruction_id
-        start = self._position.get(number)
-        if start is None or assigned.size <= 0:
-            return None
-        index = tuple(logical.defined_at.shape_index)
-        part = index[0] if index else -1
-        keys = {(number, part), (number, -1)}
-        end = max(self._last.get(key, start) for key in keys)
-        readers = dict.fromkeys(
-            reader for key in sorted(keys) for reader in self._readers.get(key, ())
-        )
-        return Buffer(
-            ops=self._names(number),
-            readers=tuple(
-                dict.fromkeys(name for reader in readers for name in self._names(reader)[:1])
-            )[:MAX_NAMES],
-            offset=int(assigned.offset),
-            bytes=int(assigned.size),
-            start=start,
-            end=end,
-            named=any(True for _ in self._own_names(number)),
-            of_argument=self._is_copy_of_argument(number),
-            constant=self._is_constant(number, part),
-            shape=buffer_shape(
-                self._instructions[number].shape, logical.defined_at.shape_index, int(assigned.size)
-            ),
-        )
-
     def _is_constant(self, number: int, part: int) -> bool:
         """Whether a result depends on no computation or argument, e.g. zeros to compare with."""
         waiting = [self._fused_result(number, part)]
@@ -330,3 +360,129 @@ class _ModuleReader:
                 yield from names
                 return
             waiting.extend(neighbors.get(next_number, ()))
+
+
+class _ModuleReader(_Instructions):
+    """The memory of a module, with what its instructions say of it."""
+
+    def allocations(self) -> Iterator[BufferAllocation]:
+        logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
+        for allocation in self._assignment.buffer_allocations:
+            given = (
+                allocation.is_entry_computation_parameter
+                or allocation.is_constant
+                or allocation.is_thread_local
+            )
+            if given or not allocation.size:
+                continue
+            buffers = (
+                self._buffer(logical[assigned.logical_buffer_id], assigned)
+                for assigned in allocation.assigned
+                if assigned.logical_buffer_id in logical
+            )
+            known = tuple(buffer for buffer in buffers if buffer is not None)
+            yield BufferAllocation(int(allocation.size), bool(allocation.maybe_live_out), known)
+
+    def arguments(self) -> Iterator[Argument]:
+        """What the module is given or brings along: its parameters and constants."""
+        logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
+        for allocation in self._assignment.buffer_allocations:
+            given = allocation.is_entry_computation_parameter
+            if not (given or allocation.is_constant) or allocation.size <= 0:
+                continue
+            buffers = (logical.get(one.logical_buffer_id) for one in allocation.assigned)
+            places = [one.defined_at for one in buffers if one is not None]
+            known = [one for one in places if one.instruction_id in self._instructions]
+            opcode = b"parameter" if given else b"constant"
+            own = next(
+                (one for one in known if self._instructions[one.instruction_id].opcode == opcode),
+                None,
+            )
+            if own is None:
+                yield Argument("", int(allocation.size), None, bool(allocation.maybe_live_out))
+                continue
+            number, instruction = own.instruction_id, self._instructions[own.instruction_id]
+            yield Argument(
+                name=instruction.metadata.op_name.decode("utf-8", "replace") if given else "",
+                bytes=int(allocation.size),
+                shape=buffer_shape(instruction.shape, own.shape_index, int(allocation.size)),
+                returned=bool(allocation.maybe_live_out),
+                constant=not given,
+                readers=tuple(dict.fromkeys(self._readers_of(number)))[:MAX_NAMES],
+            )
+
+    def _readers_of(self, number: int) -> Iterator[str]:
+        """Names of the ops that read a parameter, or a copy of it in another layout."""
+        waiting, seen = [number], set[int]()
+        while waiting and len(seen) < MAX_STEPS:
+            source = waiting.pop()
+            for reader in dict.fromkeys(self._readers.get((source, -1), ())):
+                if reader in seen:
+                    continue
+                seen.add(reader)
+                if self._is_copy_of_argument(reader):
+                    waiting.append(reader)
+                else:
+                    yield from list(self._fused_readers(reader, source)) or self._names(reader)[:1]
+
+    def _fused_readers(self, number: int, source: int) -> Iterator[str]:
+        """Names of the ops in a fusion that read what it is given of an instruction."""
+        instruction = self._instructions[number]
+        fused = list(self._fused(instruction)) if instruction.opcode == b"fusion" else []
+        operands = enumerate(self._operands[number])
+        places = {at for at, one in operands if (source, -1) in self._alias(one)}
+        given = {
+            one.id for one in fused if one.opcode == b"parameter" and one.parameter_number in places
+        }
+        for inner in sorted(fused, key=lambda one: one.id):
+            if not given.intersection(inner.operand_ids):
+                continue
+            if inner.opcode in _COPIES:
+                given.add(inner.id)
+            elif inner.metadata.op_name not in _NO_OP:
+                yield inner.metadata.op_name.decode("utf-8", "replace")
+
+    def _line(self, number: int) -> str | None:
+        instruction = self._instructions[number]
+        inner = self._fused(instruction) if instruction.opcode == b"fusion" else ()
+        lines = (self._lines.of(one.metadata) for one in (instruction, *inner))
+        return next(filter(None, lines), None)
+
+    def _buffer(self, logical: Any, assigned: Any) -> Buffer | None:
+        number = logical.defined_at.instruction_id
+        start = self._position.get(number)
+        if start is None or assigned.size <= 0:
+            return None
+        index = tuple(logical.defined_at.shape_index)
+        part = index[0] if index else -1
+        keys = {(number, part), (number, -1)}
+        end = max(self._last.get(key, start) for key in keys)
+        readers = dict.fromkeys(
+            reader for key in sorted(keys) for reader in self._readers.get(key, ())
+        )
+        return Buffer(
+            ops=self._names(number),
+            readers=tuple(
+                dict.fromkeys(name for reader in readers for name in self._names(reader)[:1])
+            )[:MAX_NAMES],
+            offset=int(assigned.offset),
+            bytes=int(assigned.size),
+            start=start,
+            end=end,
+            named=any(True for _ in self._own_names(number)),
+            of_argument=self._is_copy_of_argument(number),
+            constant=self._is_constant(number, part),
+            shape=buffer_shape(
+                self._instructions[number].shape, logical.defined_at.shape_index, int(assigned.size)
+            ),
+            line=self._line(number),
+            arguments=tuple(self._arguments_of(number))[:MAX_NAMES],
+        )
+
+    def _arguments_of(self, number: int) -> Iterator[str]:
+        """Names of the parameters that an instruction reads itself."""
+        for operand in self._operands[number]:
+            for key, _ in self._alias(operand):
+                source = self._instructions.get(key)
+                if source is not None and source.opcode == b"parameter":
+                    yield source.metadata.op_name.decode("utf-8", "replace")

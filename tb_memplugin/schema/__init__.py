@@ -179,7 +179,9 @@ from tb_memplugin.schema.text import (
 from tb_memplugin.schema.trace import (
     LAYER_PREFIX,
     LINE_MARK,
+    NO_INTERVALS,
     AllocationTrace,
+    Argument,
     BatchFacts,
     Buffer,
     BufferAllocation,

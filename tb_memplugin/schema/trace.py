@@ -44,7 +44,7 @@ class Intervals:
         return len(self.thread)
 
 
-_NO_INTERVALS = Intervals(*np.zeros((4, 0), np.int64))
+NO_INTERVALS = Intervals(*np.zeros((4, 0), np.int64))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class AllocationTrace:
     start_in_use: int
     missed: int
     modules: tuple["Module", ...] = ()
-    launches: Intervals = _NO_INTERVALS
+    launches: Intervals = NO_INTERVALS
     start_map: MemoryMap | None = None
     end_map: MemoryMap | None = None
 
@@ -120,7 +120,10 @@ class Buffer:
         start, end: First and last position of the module's schedule at which it is live.
         named: Whether the first of `ops` is the instruction's own name, not a neighbor's.
         of_argument: Whether it is a copy of an argument in another layout.
-        constant: Whether its value depends on no argument, e.g. zeros."""
+        constant: Whether its value depends on no argument, e.g. zeros.
+        line: The program's line that made it, e.g. ``train.py:42``; None if the module does not
+            say.
+        arguments: Names of the module's arguments that its instruction reads."""
 
     ops: tuple[str, ...]
     readers: tuple[str, ...]
@@ -132,6 +135,26 @@ class Buffer:
     of_argument: bool
     constant: bool = False
     shape: TensorShape | None = None
+    line: str | None = None
+    arguments: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """Memory that a module is given or brings along: a parameter, or a `constant`.
+
+    Attributes:
+        name: The program's name of a parameter, e.g. ``state.params['dense']['kernel']``; empty if
+            unknown.
+        returned: Whether a result of the module is in the same memory.
+        readers: Names of the ops that read it."""
+
+    name: str
+    bytes: int
+    shape: TensorShape | None
+    returned: bool = False
+    constant: bool = False
+    readers: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +177,13 @@ class Module:
     name: str
     function: str
     allocations: tuple[BufferAllocation, ...]
+    arguments: tuple[Argument, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """What the compiler planned: arguments, temporaries and results in memory of their own."""
+        given = sum(one.bytes for one in self.arguments)
+        return given + sum(one.bytes for one in self.allocations)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,12 +338,13 @@ class TensorFact:
 
     Attributes:
         category: ``inputs`` if the program was fed it, ``other_state`` if a function graph captured
-            it, otherwise ``held_tensors``.
+            it, ``unattributed`` if it is an unnamed argument of a module, otherwise
+            ``held_tensors``.
         held_by: Its holder in words; None if unknown, and for inputs other than data sets.
         retaining_path: The references to it from a module or a running function in words; None if
             unknown."""
 
-    category: Literal["inputs", "other_state", "held_tensors"]
+    category: Literal["inputs", "other_state", "held_tensors", "unattributed"]
     requested_bytes: int
     address: int
     shape: tuple[int, ...] = ()

@@ -42,7 +42,7 @@ grew; and least share of the held tensors that those of one shape must have: a s
 scalars would take as long."""
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
-_RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
+_RANKS: Mapping[str, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
 Device = str
 DeviceFacts = tuple[tuple[Device, TensorFact], ...]
 

@@ -167,3 +167,41 @@ def test_the_layer_and_the_kind_of_memory_are_in_the_summary(tmp_path, capsys) -
     assert "84.0 MiB requested by layer Activation, Sigmoid, [16,32,32,1344] float." in shown[0]
     assert "5.9 KiB of pinned host memory requested by [10,151] float." in shown[1]
     assert "not memory of a GPU. Do not put the whole data set into one tensor" in shown[1]
+
+
+XLA = pathlib.Path(__file__).parents[2] / "fixtures" / "xla"
+
+
+def test_a_directory_of_xla_becomes_a_run_with_its_largest_module_first(tmp_path, capsys) -> None:
+    # GIVEN a dump with two modules, one from before the optimizations, and a text file
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    for number, name in enumerate(("keras_cnn", "flax_transformer")):
+        data = gzip.decompress((XLA / f"{name}.hlo.pb.gz").read_bytes())
+        for stage in ("before_optimizations", "cpu_after_optimizations"):
+            (dump / f"module_{number}.jit_train_step.{stage}.hlo.pb").write_bytes(data)
+    (dump / "module_0.jit_train_step.cpu_after_optimizations.txt").write_text("HloModule")
+    logdir = str(tmp_path / "runs")
+    # WHEN it is imported
+    assert main(["import", str(dump), "--logdir", logdir]) == 0
+    # THEN each module is a step, and the largest is what the run shows
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and "module jit_train_step, arguments 2.1 MiB" in lines[0]
+    run = tb_memplugin.load(logdir)["dump"]
+    assert [one.device for one in run.snapshots] == ["CPU:0", "CPU:0"]
+    first, second = run.snapshots
+    assert first.in_use_bytes > second.in_use_bytes > 40 << 20
+    assert {one.step for one in run.timelines} == {0, 1}
+    assert main(["inspect", logdir]) == 0
+    shown = capsys.readouterr().out
+    assert "Net/block_0" in shown and "capacity unknown" in shown
+
+
+def test_live_arrays_of_jax_become_held_tensors_with_lines(tmp_path, capsys) -> None:
+    logdir = str(tmp_path / "runs")
+    assert main(["import", str(XLA / "keras_cnn.prof"), "--logdir", logdir]) == 0
+    (snapshot,) = tb_memplugin.load(logdir)["keras_cnn"].snapshots
+    assert snapshot.in_use_bytes == sum(one.bytes for one in snapshot.held_tensors)
+    largest = snapshot.held_tensors[0]
+    assert largest.held_by == "made in iterator_step"
+    assert (largest.line or "").startswith("make.py:")
