@@ -21,6 +21,6 @@ from tb_memplugin.attribution.post_mortems import (
     unmoved,
     with_module,
 )
-from tb_memplugin.attribution.scopes import facts_from_names
+from tb_memplugin.attribution.scopes import facts_from_names, in_gradient_scope, named_by_scope
 from tb_memplugin.attribution.step import AttributedStep
 from tb_memplugin.attribution.tensors import largest_tensors, tensors_of_map

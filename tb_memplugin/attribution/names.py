@@ -72,7 +72,8 @@ class OpNames:
         # `one_step_on_data` runs as `__inference_one_step_on_data_1213`.
         ran = {_FUNCTION.sub("", trace.strings[index]) for index in set(trace.calls.name.tolist())}
         roots = [graph for graph in self._facts.graphs if graph.root]
-        roots = [graph for graph in roots if graph.name in ran] or roots
+        # a session's graph has no name
+        roots = [graph for graph in roots if graph.name in ran or not graph.name] or roots
         compiled = {module.function for module in trace.modules}
         roots += [
             graph for graph in self._facts.graphs if graph.name in compiled and not graph.root

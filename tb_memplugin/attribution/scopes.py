@@ -1,8 +1,10 @@
-"""Layers and passes by name scopes alone: of a profile that was made without the recorder, and of
-XLA modules, whose op names are those of TensorFlow or JAX."""
+"""Layers by name scopes alone: with the passes for a profile that was made without the recorder,
+and for XLA modules, whose op names are those of TensorFlow or JAX; and for programs without layers,
+such as samplers and graphs of `tf.compat.v1.Session`."""
 
+import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tb_memplugin.attribution.names import buffers_of, op_name, texts
 from tb_memplugin.schema import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
@@ -12,7 +14,8 @@ NOTE = (
     "are shown instead; they can bear another layer's name."
 )
 _CALL = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
-_GRADIENT = re.compile(r"(?:^|/)gradient(?:_tape|s)/")
+_GRADIENT = re.compile(r"(?:^|/)(?:gradient_tape|gradients(?:_\d+)?)/")
+_LOOP = re.compile(r"(?:^|(?<=/))(?:while|cond)(?:_\d+)?(?:/|$)")
 _OPTIMIZERS = re.compile(
     r"^(?:adam|adamw|adamax|adagrad|adadelta|adafactor|nadam|sgd|rmsprop|ftrl|lion|lamb|muon|loss_scale_optimizer)(?:_\d+)?/",
     re.IGNORECASE,
@@ -41,7 +44,7 @@ def facts_from_names(
     names = texts(trace, trace.op).union(map(op_name, texts(trace, trace.ops.name)))
     for buffer in buffers_of(*trace.modules):
         names.update((*buffer.ops, *buffer.readers, *buffer.arguments))
-    scopes = {_scope(_CALL.sub("", name)) for name in names if not _GRADIENT.search(name)}
+    scopes = {_scope(_CALL.sub("", name)) for name in names if not in_gradient_scope(name)}
     is_training = any(_JAX.match(name) and "transpose(jvp(" in name for name in names)
     ops = {}
     for name in names:
@@ -57,22 +60,53 @@ def facts_from_names(
     )
 
 
+def named_by_scope(graphs: Sequence[GraphFacts], known: Collection[str]) -> Iterator[GraphFacts]:
+    """The graphs of a program without layers, with the name scopes of ops as layers: below a
+    `known` scope, which has variables, the latter."""
+    names = (name for graph in graphs for name in graph.ops)
+    scopes = {_scope(name) for name in names if not in_gradient_scope(name)}
+    for graph in graphs:
+        ops = {name: _in_scope(name, fact, scopes, known) for name, fact in graph.ops.items()}
+        yield dataclasses.replace(graph, ops=ops, by_scope=True)
+
+
+def _in_scope(name: str, fact: OpFact, scopes: Collection[str], known: Collection[str]) -> OpFact:
+    if fact.layer is not None or fact.pass_name == "update":
+        return fact
+    whole = scope = _LOOP.sub("", _forward_scope(name, scopes)).rstrip("/")
+    while scope and scope not in known:
+        scope = _scope(scope)
+    return dataclasses.replace(fact, layer=scope or whole or None)
+
+
+def in_gradient_scope(name: str) -> bool:
+    """Whether TensorFlow made an op for a gradient, by its name."""
+    return _GRADIENT.search(name) is not None
+
+
 def _scope(name: str) -> str:
     return name.rpartition("/")[0]
+
+
+def _forward_scope(name: str, scopes: Collection[str]) -> str:
+    """The name scope of an op; of a gradient's op that of the forward op which its name has."""
+    gradient = _GRADIENT.search(name)
+    if gradient is None:
+        return _scope(name)
+    scope = name[gradient.end() :]
+    while scope and scope not in scopes:
+        scope = _scope(scope)
+    return scope
 
 
 def _fact(name: str, scopes: set[str]) -> OpFact:
     if _OPTIMIZERS.match(name):
         return OpFact(None, "update")
-    gradient = _GRADIENT.search(name)
-    pass_name: Pass = "forward"
-    scope = _scope(name)
-    if gradient:
-        pass_name, scope = "backward", name[gradient.end() :]
-        while scope and scope not in scopes:
-            scope = _scope(scope)
+    of_gradient = in_gradient_scope(name)
+    scope = _forward_scope(name, scopes)
+    pass_name: Pass = "backward" if of_gradient else "forward"
     if not scope or _NO_LAYER.match(scope):
-        return OpFact(None, pass_name if gradient or scope else "other")
+        return OpFact(None, pass_name if of_gradient or scope else "other")
     return OpFact(scope, pass_name)
 
 

@@ -1,7 +1,7 @@
 """One traced step: the owner of each byte at its peak (the ledger), and its other results."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from tb_memplugin.allocator import TraceReplay, pool_at
@@ -18,6 +18,7 @@ from tb_memplugin.attribution.tensors import Shapes, largest_tensors, tensors_at
 from tb_memplugin.attribution.timelines import timeline
 from tb_memplugin.schema import (
     AllocationTrace,
+    LedgerRow,
     MemoryMap,
     Phase,
     Replay,
@@ -171,11 +172,23 @@ class AttributedStep:
             rounding_bytes=rounding_total(ledger),
             ledger=ledger,
             saved_for_backward=() if faults else saved_rows(classifier, self._saved),
-            not_available=(*self.facts.notes, *_notes(faults, excess, compiled, check)),
+            not_available=(
+                *self.facts.notes,
+                *_notes(faults, excess, compiled, check),
+                *self._note_on_scopes(ledger, in_use),
+            ),
             replay=check,
             held_tensors=() if faults else tensor_groups(classifier, peak),
             largest_tensors=() if faults else self.largest_tensors(peak),
         )
+
+    def _note_on_scopes(self, ledger: Sequence[LedgerRow], in_use: int) -> Iterator[str]:
+        if any(graph.by_scope for graph in self.facts.graphs) and in_use:
+            without = sum(row.bytes for row in ledger if row.layer is None)
+            yield (
+                "Layers are unknown: the program calls none of Keras's. TensorFlow's name scopes "
+                f"are shown instead; {without / in_use:.1%} of the bytes in use belong to none."
+            )
 
 
 def _notes(faults: int, excess: int, compiled: int, check: Replay | None) -> Iterator[str]:

@@ -2,7 +2,7 @@
 ops."""
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 
@@ -96,7 +96,8 @@ class Window:
         such as an embedding's, makes a variable copy-on-read for good. Python then sees no address,
         or that of a copy that no longer exists. The op that assigns the variable frees the chunk
         with its value before. Other variables are in the chunks of their size with unknown
-        contents, if there are as many."""
+        contents, if there are as many, or as many as they and the constants of that size. Variables
+        of sessions are all found so."""
         facts, chunks = self.facts, self.chunks.live(-1)
         sizes = {self.address[chunk]: self.requested[chunk] for chunk in chunks}
         known: set[int | None] = {fact.address for fact in facts.tensors}
@@ -117,10 +118,11 @@ class Window:
         for name in lost.keys() - found.keys():
             alike[lost[name].requested_bytes].append(name)
         known |= set(found.values())
+        constants = Counter(one.requested_bytes for one in facts.constants)
         for size, names in alike.items():
             free = [at for at, requested in sizes.items() if requested == size and at not in known]
-            if len(free) == len(names):
-                found.update(zip(sorted(names), sorted(free, reverse=True), strict=True))
+            if len(names) <= len(free) <= len(names) + constants[size]:
+                found.update(zip(sorted(names), sorted(free, reverse=True), strict=False))
         return tuple(
             dataclasses.replace(fact, start_address=found.get(fact.name, fact.start_address))
             for fact in facts.variables

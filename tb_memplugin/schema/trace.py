@@ -269,7 +269,8 @@ class GraphFacts:
         arguments: Names of its arguments as they run, without variables and other captures.
         unrepeatable: Layers whose forward pass has an op that may return something else when it
             runs again.
-        fixed_batch: Whether it was traced for one batch size."""
+        fixed_batch: Whether it was traced for one batch size.
+        by_scope: Whether the layers of its ops are name scopes."""
 
     name: str
     ops: Mapping[str, OpFact]
@@ -279,6 +280,7 @@ class GraphFacts:
     unrepeatable: frozenset[str] = frozenset()
     constants: tuple[ConstantFact, ...] = ()
     fixed_batch: bool = False
+    by_scope: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

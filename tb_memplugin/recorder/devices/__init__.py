@@ -24,6 +24,7 @@ from tb_memplugin.recorder.devices.statistics import (
     Device,
     Driver,
     choose_devices,
+    eagerly,
     keep_peak,
     memory_info,
 )

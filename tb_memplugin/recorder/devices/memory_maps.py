@@ -24,7 +24,7 @@ import numpy as np
 
 from tb_memplugin.importers import MAX_DUMP_BYTES, read_dump, summarize_dump
 from tb_memplugin.recorder.devices import statistics as allocator_figures
-from tb_memplugin.recorder.devices.statistics import asks_for_bfc
+from tb_memplugin.recorder.devices.statistics import asks_for_bfc, eagerly
 from tb_memplugin.schema import IN_USE, is_gpu
 
 MACHINES = ("x86_64",)
@@ -369,7 +369,7 @@ def self_check(read: Callable[[], bytes], device: str) -> None:
     import tensorflow as tf
 
     for _ in range(ATTEMPTS):
-        with tf.init_scope(), tf.device(device):
+        with eagerly(), tf.device(device):
             # Of arrays, since TensorFlow keeps the tensors that it makes of Python's numbers.
             shapes = [np.asarray([size // 4], np.int32) for size in PROBE_BYTES]
             tensors = [tf.raw_ops.Empty(shape=shape, dtype=tf.float32) for shape in shapes]
@@ -514,7 +514,7 @@ def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
     from tensorflow.python.eager import context
 
     before = _sizes(maps.read(device))
-    with tf.init_scope(), tf.device("CPU:0"):
+    with eagerly(), tf.device("CPU:0"):
         handles = [
             # As variables' handles: TensorFlow makes handles of any other name once for a process,
             # and keeps them.

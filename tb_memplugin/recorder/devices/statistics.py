@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.environment import VARIABLE
@@ -44,6 +44,17 @@ class Device:
     pci_bus_id: str | None  # None for a CPU
     # the memory that this process may have, for a CPU; None if unknown, and for a GPU
     total_bytes: int | None = None
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Run what follows at once, also where the program builds a graph, which gets no op of it: also
+    a graph for `tf.compat.v1.Session`, which ``tf.init_scope`` does not leave."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    with tf.init_scope(), context.eager_mode():
+        yield
 
 
 def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
@@ -103,7 +114,7 @@ def cpu_uses_bfc() -> bool:
 
     if not asks_for_bfc():
         return False
-    with tf.init_scope(), tf.device("CPU:0"):
+    with eagerly(), tf.device("CPU:0"):
         # Of an array, since TensorFlow keeps the tensors that it makes of Python's numbers.
         kept = tf.raw_ops.Empty(shape=np.asarray([1], np.int32), dtype=tf.float32)
     try:

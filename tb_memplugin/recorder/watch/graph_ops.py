@@ -3,11 +3,14 @@ inherits."""
 
 import dataclasses
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
+from tb_memplugin.attribution import in_gradient_scope
 from tb_memplugin.recorder.watch.notes import GraphNotes, Span
+from tb_memplugin.recorder.watch.sessions import is_session_graph, made_variables, scope_of
 from tb_memplugin.schema import Pass
 
 _BRANCHES = (("then_branch", "then"), ("else_branch", "else"))
@@ -53,9 +56,17 @@ _CHANGES_NOTHING = OF_VARIABLES - ASSIGNING | CALLS.keys()
 # in the gradient of a loop's body, after the body's own op
 _LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")
 
+_RESOURCE = 20  # of TensorFlow's enum `DataType`
+_UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
+
 VariableOwner = tuple[str, str | None]  # name and layer of a variable
 OwnerOf = Callable[[Any], VariableOwner | None]
 """Maps a variable, or its resource handle, to its owner; None if unknown."""
+
+
+def updates(op_type: str) -> bool:
+    """Whether an op is one of those with which TensorFlow's own optimizers update a variable."""
+    return op_type.startswith(_UPDATES)
 
 
 def repeats(op_type: str, is_stateful: bool) -> bool:
@@ -97,11 +108,14 @@ class GraphOps:
         self.inputs: list[list[tuple[int, int]]] = []
         for at, op in enumerate(self.ops):
             sources = [(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs]
-            bundled = ((one, one[0] < at and self.types[one[0]] == "IdentityN") for one in sources)
+            # a loop of TensorFlow 1 goes back from its last ops to its first ones
+            before = [source for source in sources if source[0] < at]
+            sources = [one if one[0] < at else before[0] for one in sources if before]
+            bundled = ((one, self.types[one[0]] == "IdentityN") for one in sources)
             self.inputs.append(
                 [self.inputs[one[0]][one[1]] if through else one for one, through in bundled]
             )
-        # a graph of TensorFlow 1 has none of these
+        self.of_session = is_session_graph(graph)  # which has none of these
         self._outputs = list(getattr(graph, "outputs", ()) or ())
         self._captures = list(getattr(graph, "captures", ()))
 
@@ -176,8 +190,10 @@ class GraphOps:
         return [_same(tuple(tensor.dtype.name for tensor in op.outputs)) for op in self.ops]
 
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
-        """Name of a placeholder to the variable that it stands for."""
+        """Name of a placeholder, or of the op that makes a session's variable, to the variable."""
         owners: dict[str, VariableOwner] = {}
+        if self.of_session:
+            owners = {op.name: (op.name, scope_of(op.name)) for op in made_variables(self.graph)}
         for external, internal in self._captures:
             of_caller = call.variables.get(external.op.name) if hasattr(external, "graph") else None
             if owner := owner_of(external) or of_caller:
@@ -194,15 +210,33 @@ class GraphOps:
         )
 
     def own_arguments(self) -> Set[str]:
+        if self.of_session:
+            return {op.name for op in self.ops if op.type == "Placeholder"}
         arguments = {tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ()}
         return arguments - {internal.op.name for _, internal in self._captures}
 
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
         """Name of the variable that an op changes."""
-        if self.types[number] in _CHANGES_NOTHING:
+        op = self.ops[number]
+        if op.type in _CHANGES_NOTHING:
             return None
-        owners = (variables.get(self.ops[source].name) for source, _ in self.inputs[number])
+        owners = [variables.get(self.ops[source].name) for source, _ in self.inputs[number]]
+        if self.of_session:  # an op reads the values of variables, unless it takes references
+            taken = [one.is_ref or one.type == _RESOURCE for one in op.op_def.input_arg]
+            owners = list(itertools.compress(owners, taken))
         return next((owner[0] for owner in owners if owner is not None), None)
+
+    def applied_gradients(
+        self, variables: Mapping[str, VariableOwner]
+    ) -> Iterator[tuple[tuple[int, int], str | None]]:
+        """The gradients that TensorFlow's ops for updates are given, and the layers of their
+        variables."""
+        for number, op in enumerate(self.ops):
+            if updates(op.type):
+                names = [one.name for one in op.op_def.input_arg]
+                owner = variables.get(self.ops[self.inputs[number][0][0]].name)
+                if owner is not None and "grad" in names:
+                    yield self.inputs[number][names.index("grad")], owner[1]
 
 
 def _sizes(shape: Any) -> tuple[int, ...] | None:
@@ -247,12 +281,17 @@ class OpLayers:
         self._scopes: dict[str, str | None] = {}
         self._place_spans(notes, paths)
         self._place_vectorized()
-        first = min((span.start for span in self.backward_spans), default=0)
+        of_gradients = {at for at, op in enumerate(graph.ops) if in_gradient_scope(op.name)}
+        last = max(of_gradients if graph.of_session else (), default=0)
+        first = min((span.start for span in self.backward_spans), default=last)
         for number, op in enumerate(graph.ops):
-            in_gradient_scope = GRADIENT_SCOPE in op.name or op.name.startswith("gradients/")
-            # such as the loss
-            if self.pass_name[number] == "other" and (in_gradient_scope or number < first):
-                self.pass_name[number] = "backward" if in_gradient_scope else "forward"
+            if self.pass_name[number] == "other":
+                if number in of_gradients:
+                    self.pass_name[number] = "backward"
+                elif updates(op.type):
+                    self.pass_name[number] = "update"
+                elif number < first:  # such as the loss
+                    self.pass_name[number] = "forward"
             if self.layer[number] is not None and GRADIENT_SCOPE not in op.name:
                 self._scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
         for number in range(len(graph)):

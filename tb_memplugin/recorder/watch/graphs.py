@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tb_memplugin.attribution import named_by_scope
 from tb_memplugin.recorder.base import (
     ByIdentity,
 )
@@ -29,6 +30,7 @@ from tb_memplugin.recorder.watch.graph_ops import (
 )
 from tb_memplugin.recorder.watch.notes import GraphNotes, call_notes
 from tb_memplugin.recorder.watch.op_lines import op_lines
+from tb_memplugin.recorder.watch.sessions import name_of, scopes_of_variables
 from tb_memplugin.schema import ConstantFact, GraphFacts, OpFact
 
 logger = logging.getLogger("tb_memplugin")
@@ -42,6 +44,7 @@ _COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
 _SCALES = _SAME_BYTES | {"Cast", "Mul", "RealDiv", "Maximum", "Minimum", "ClipByValue"}
 # type of the op that makes a dense tensor of `tf.IndexedSlices`
 _MAKES_DENSE = "UnsortedSegmentSum"
+_INITIALIZES = frozenset({"Assign", "AssignVariableOp"})
 _ONES = frozenset({"Const", "Fill", "OnesLike"})
 _ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
 """Make the values that sums of gradients start from, as in a loop's backward pass: they hold no
@@ -80,7 +83,11 @@ def graph_facts(
             logger.debug("a function graph could not be read", exc_info=True)
     for graph in others:
         reader.read_constants(graph)
-    return tuple(graph for graph in reader.facts if graph is not None)
+    facts = [graph for graph in reader.facts if graph is not None]
+    calls = itertools.chain(*(notes.spans for notes in list(call_notes.graphs.values())))
+    if any(span.kind == "layer" for span in calls):
+        return tuple(facts)
+    return tuple(named_by_scope(facts, scopes_of_variables(roots.values())))
 
 
 def output_bytes(op: str | None, batch_size: int | None) -> int | None:
@@ -112,13 +119,14 @@ def _constants_of(graph: Any) -> dict[str, ConstantFact]:
     version, constants = _known_constants.get(graph, (-1, {}))
     if version == graph.version:
         return dict(constants)
-    constants, of_input = {}, graph.name.startswith(PIPELINE_FUNCTION)
+    function = name_of(graph)
+    constants, of_input = {}, function.startswith(PIPELINE_FUNCTION)
     for tensor in (op.outputs[0] for op in graph.get_operations() if op.type == "Const"):
         shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
         dtype, size = tensor.dtype.name, math.prod(shape) * int(tensor.dtype.size)
         if dtype != "string" and size >= MIN_BYTES:
             constants[tensor.op.name] = ConstantFact(
-                size, shape, dtype, function=graph.name, of_input=of_input
+                size, shape, dtype, function=function or None, of_input=of_input
             )
     _known_constants[graph] = graph.version, constants
     return constants
@@ -152,7 +160,7 @@ class _Reader:
                     callees[op.name] = (*callees.get(op.name, ()), labelled)
         arguments = reading.graph.own_arguments() if call is None else ()
         self.facts[index] = GraphFacts(
-            name=graph.name,
+            name=name_of(graph),
             ops=reading.op_facts(),
             callees=callees,
             root=call is None,
@@ -167,10 +175,15 @@ class _Reader:
         if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS:
             constants = tuple(self._constants(graph, None))
             if constants:
-                self.facts.append(GraphFacts(graph.name, {}, {}, root=False, constants=constants))
+                self.facts.append(
+                    GraphFacts(name_of(graph), {}, {}, root=False, constants=constants)
+                )
 
     def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
-        for name, constant in _constants_of(graph).items():
+        constants = _constants_of(graph)
+        if reading is not None and reading.graph.of_session:
+            constants |= reading.initial_values()
+        for name, constant in constants.items():
             layer = None
             if reading is not None:
                 number = reading.graph.number.get(name, -1)
@@ -254,6 +267,20 @@ class _Graph:
         }
         return frozenset(layer for layer in layers if layer is not None)
 
+    def initial_values(self) -> dict[str, ConstantFact]:
+        """The constant values that a session gave its variables, by the name of their op. The
+        session keeps them, mostly one for all that are equal."""
+        graph, found = self.graph, dict[str, ConstantFact]()
+        for number, kind in enumerate(graph.types):
+            if kind in _INITIALIZES and graph.inputs[number][1][0] in graph.constant:
+                variable, value = (graph.ops[source] for source, _ in graph.inputs[number][:2])
+                shape, dtype = value.outputs[0].shape, value.outputs[0].dtype
+                if variable.name in self._variables and shape.is_fully_defined():
+                    size = int(shape.num_elements()) * int(dtype.size)
+                    fact = ConstantFact(size, tuple(shape.as_list()), dtype.name)
+                    found.update({value.name: fact} if size >= MIN_BYTES else {})
+        return found
+
     def op_facts(self) -> dict[str, OpFact]:
         graph, layers = self.graph, self.layers
         lines = op_lines(graph, self._notes, layers, self._reader.lines)
@@ -296,6 +323,7 @@ class _Graph:
         vectorized = {graph.vectorized_from(number): number for number in range(len(graph))}
         of_outputs = [(graph.output(at), layer) for at, layer in self._call.gradients.items()]
         pending = [(producer, layer) for producer, layer in of_outputs if producer is not None]
+        pending += graph.applied_gradients(self._variables)
         for name, index, reference in self._notes.gradients:
             owner, number = self._reader.owner_of(reference()), graph.number.get(name)
             if owner is not None and number is not None:

@@ -31,6 +31,7 @@ from tb_memplugin.recorder.watch.graphs import graph_facts
 from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors
 from tb_memplugin.recorder.watch.layers import variables_of
 from tb_memplugin.recorder.watch.notes import call_notes
+from tb_memplugin.recorder.watch.sessions import session_variables
 from tb_memplugin.recorder.watch.variable_values import bytes_in_use, replicas, short_device
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.watch.wrappers import hooks
@@ -92,11 +93,15 @@ class ObservedWindow:
             for address, size, reference in gradients
         ]
         former = (fact for fact in self._former if fact.device == device)
+        of_sessions = [
+            one for one in session_variables(list(call_notes.graphs)) if one.device == device
+        ]
+        trained = {one.layer: True for one in of_sessions if one.layer and one.trainable}
         return TraceFacts(
             mode="eager" if self.variables.eager or not graphs else "graph",
-            trainable=self.variables.trainable,
+            trainable={**self.variables.trainable, **trained},
             graphs=graphs,
-            variables=(*self.variables.facts(device), *former),
+            variables=(*self.variables.facts(device), *former, *of_sessions),
             tensors=tuple(fact for place, fact in self._tensors if place == device),
             tensors_at_end=tuple(fact for place, fact in self._tensors_at_end if place == device),
             start_in_use=self._start_in_use.get(device),

@@ -19,7 +19,7 @@ from tb_memplugin.recorder.base import (
     attribute,
     own,
 )
-from tb_memplugin.recorder.devices import tensor_address
+from tb_memplugin.recorder.devices import eagerly, tensor_address
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.slots import slots
 from tb_memplugin.recorder.watch.variable_values import (
@@ -299,7 +299,7 @@ class FormerVariables:
             (tf.TensorShape(one.shape), tf.as_dtype(one.dtype)) for one in data.shape_and_type
         )
         try:
-            with tf.init_scope(), tf.device(handle.device):
+            with eagerly(), tf.device(handle.device):
                 address = tensor_address(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
         except Exception:  # it is not initialized
             return None

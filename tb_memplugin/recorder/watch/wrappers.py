@@ -382,6 +382,19 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
     return result
 
 
+def session_run(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if call_notes.active:
+        _note_session(self, args, kwargs)
+    return original(self, *args, **kwargs)
+
+
+@quiet
+def _note_session(session: Any, args: Any, kwargs: Any) -> None:
+    call_notes.notes(session.graph)
+    fed = args[1] if len(args) > 1 else kwargs.get("feed_dict")
+    batch_notes.given([list((fed or {}).values())])
+
+
 def resets_peak(original: Callable[..., Any], context: Any, device: str) -> Any:
     if call_notes.active:
         with contextlib.suppress(Exception):  # an unknown device, which TensorFlow reports
@@ -459,6 +472,7 @@ def places() -> dict[tuple[Any, str], Wrapper]:
     """(class that defines a method, its name) to the wrapper, for each method that this TensorFlow
     and Keras have."""
     import tensorflow as tf
+    from tensorflow.python.client.session import BaseSession
     from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
     from tensorflow.python.eager.context import Context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
@@ -475,6 +489,7 @@ def places() -> dict[tuple[Any, str], Wrapper]:
         (several, "__init__", makes_iterator),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", function_call),
+        (BaseSession, "run", session_run),
         (Context, "reset_memory_stats", resets_peak),
         (getattr(load, "Loader", None), "__init__", loads_model),
     ]
