@@ -41,6 +41,7 @@ from tb_memplugin.schema import (
     last_known,
     optional_values,
     record_of,
+    sums_by,
 )
 
 # Estimated bytes per step: per worker, in the combined series, and per device.
@@ -366,13 +367,18 @@ def combine(
         most_loaded=most_loaded(
             {name: (one.peak_bytes, one.capacity_bytes) for name, (_, one) in devices.items()}
         ),
-        imbalance=_imbalance({name: device.peak_bytes for name, device in alike.items()}),
+        imbalance=_imbalance(
+            {name: device.peak_bytes for name, device in alike.items()},
+            {name: breakdown(device) for name, device in alike.items()},
+        ),
         sum_peak_bytes=sum(device.peak_bytes for device in alike.values()),
         steps=_steps([*alike.values()] if with_steps else []),
     )
 
 
-def _imbalance(peaks: Mapping[str, int]) -> Imbalance | None:
+def _imbalance(
+    peaks: Mapping[str, int], breakdowns: Mapping[str, TracedPeak | None]
+) -> Imbalance | None:
     if len(peaks) < 2:
         return None
     largest, smallest = max(peaks, key=peaks.__getitem__), min(peaks, key=peaks.__getitem__)
@@ -382,7 +388,20 @@ def _imbalance(peaks: Mapping[str, int]) -> Imbalance | None:
     if difference:
         more = f"{format_bytes(difference)} more than {smallest}"
         sentence = f"{largest} peaks at {highest}, {more} at {format_bytes(peaks[smallest])}"
+        sentence += _mostly(breakdowns[largest], breakdowns[smallest])
     return Imbalance(largest, smallest, difference, sentence)
+
+
+def _mostly(larger: TracedPeak | None, smaller: TracedPeak | None) -> str:
+    """The category in which two devices differ most in a step that both traced."""
+    if larger is None or smaller is None or larger.step != smaller.step:
+        return ""
+    more = sums_by(larger.parts, lambda part: part.category)
+    more.subtract(sums_by(smaller.parts, lambda part: part.category))
+    ((category, size),) = more.most_common(1)
+    name = category.replace("_", " ")
+    where = f"; in step {larger.step:,} they differ most in {name}"
+    return f"{where}, {format_bytes(size)} more" if size > 0 else ""
 
 
 def _steps(devices: Sequence[DeviceSummary]) -> ComparedSteps:

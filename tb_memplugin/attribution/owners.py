@@ -6,7 +6,7 @@ its contents are the compiler's buffer assignment."""
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TypeAlias
 
@@ -26,12 +26,23 @@ from tb_memplugin.schema import (
     Mode,
     OpFact,
     TraceFacts,
+    VariableFact,
 )
 
 Parts: TypeAlias = list[tuple[ChunkOwner, int, int]]
 """(owner, allocated, requested) of the parts of a chunk."""
 Spans: TypeAlias = list[tuple[int, int, Parts]]
 """(event that begins it, event that ends it, the parts between them) over a chunk's life."""
+
+
+def _layers_by_size(weights: Iterable[VariableFact]) -> dict[int, str | None]:
+    """The layer of the trained weights of a size, if it is the only one: a sum of gradients over
+    replicas is as large as its weight."""
+    layers = defaultdict[int, set[str | None]](set)
+    for weight in weights:
+        if weight.trainable:
+            layers[weight.requested_bytes].add(weight.layer)
+    return {size: one for size, (one, *others) in layers.items() if not others}
 
 
 class Classifier:
@@ -48,12 +59,7 @@ class Classifier:
         weights = [variable for variable in facts.variables if variable.role == "weights"]
         weights.sort(key=lambda weight: weight.requested_bytes)
         largest = {weight.layer: weight.requested_bytes for weight in weights}
-        layers = defaultdict[int, set[str | None]](set)
-        for weight in weights:
-            if weight.trainable:
-                layers[weight.requested_bytes].add(weight.layer)
-        # of gradients that were summed over replicas
-        self._of_size = {size: one for size, (one, *others) in layers.items() if not others}
+        self._summed = _layers_by_size(weights)
         self._planned = plans_by_size(trace.modules, window.names, largest)
         self.plans = dict(self._find_plans())
         self._calling_threads = set(trace.calls.thread.tolist())
@@ -155,7 +161,7 @@ class Classifier:
         ):
             return window.layer_owner(fact.layer, "workspace")
         if is_gradient:
-            layer = fact.gradient_of or self._of_size.get(window.requested[chunk])
+            layer = fact.gradient_of or self._summed.get(window.requested[chunk])
             return window.layer_owner(layer, "weight_gradients")
         return window.layer_owner(fact.layer, self._category(fact, chunk, is_saved))
 

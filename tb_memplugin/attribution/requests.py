@@ -53,6 +53,7 @@ def step_requests(
         batch_powers = BatchPowers(classifier, batch)
         owners = enumerate(chunks.owners[number] for number in chunks.owner.tolist())
         powers = [batch_powers.of(chunk, one.category, one.layer) for chunk, one in owners]
+    replicas = window.facts.batch.replicas
     requested_by = [window.op_name(chunk) or "" for chunk in range(len(powers))]
     names, op = np.unique(requested_by, return_inverse=True)
     unnamed = int(names[0] == "")  # "" sorts first
@@ -63,7 +64,8 @@ def step_requests(
         wall_time=wall_time,
         mode=classifier.mode[0],
         first=first,
-        batch_size=batch,
+        batch_size=batch and batch * replicas,
+        replicas=replicas if replicas > 1 else None,
         capacity_bytes=capacity,
         events=len(trace),
         batch_power=np.asarray(powers, np.int64),

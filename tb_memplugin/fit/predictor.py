@@ -49,7 +49,7 @@ from tb_memplugin.fit.trials import (
     first_step_bytes,
     least_bytes,
 )
-from tb_memplugin.schema import Layer, Phase, Run, StepRequests, recorded_precision
+from tb_memplugin.schema import Layer, Phase, Run, StepRequests, is_cpu, recorded_precision
 
 REMEMBERED = 192
 """Most peaks and searches, and most simulated trainings, that are remembered."""
@@ -132,12 +132,13 @@ class Predictor(Recording):
         wanted = self._filled(conditions)
         batch = wanted.batch_size
         self.ask(wanted)
-        verdict = self.verdict(wanted)
+        verdict, replicas = self.verdict(wanted), self.later[-1].replicas if self.later else None
         if self.evidence.other_failure is not None:
             verdict = self.evidence.of_run(verdict, wanted, self._evidence_for(wanted))
         unknown = Prediction(batch, wanted.capacity_bytes, reproduced=self.reproduced)
+        shared = (f"Batch sizes are those of all {replicas} replicas together.",) * bool(replicas)
         if verdict.unknown is not None:
-            texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted))
+            texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted), *shared)
             return dataclasses.replace(unknown, fits=verdict.fits, assumptions=texts)
         found = self.peaks(wanted)
         method, assumptions = found.method, found.sentences
@@ -151,7 +152,7 @@ class Predictor(Recording):
             # Not less: steps of a smaller batch peak higher now and then, as their operations run
             # in another order.
             high = max(typical, min(high, verdict.within_bytes))
-        texts = (*verdict.sentences, *self.answers.said(wanted), *assumptions)
+        texts = (*verdict.sentences, *self.answers.said(wanted), *assumptions, *shared)
         if verdict.fits is None and Interval(low, typical, high).says_little and not always:
             return dataclasses.replace(unknown, assumptions=(TOO_LITTLE, *texts))
         return dataclasses.replace(
@@ -354,10 +355,14 @@ def _without_steps(run: Run, device: str) -> str | None:
 
 def device_of(run: Run, device: str | None) -> str:
     """The device of a question; `NotFoundError` if the run has no such device."""
-    # Devices with recorded requests, then all others; accelerators first.
-    known = {one.device for one in run.requests}
+    # Devices with recorded requests, the fullest accelerator first, then all others.
+    known = {one.device: 0 for one in run.requests}
+    for one in run.snapshots:
+        if one.device in known and not is_cpu(one.device):
+            known[one.device] = max(known[one.device], one.in_use_bytes)
     devices = sorted(
-        (facts.device for facts in device_facts(run)), key=lambda device: device not in known
+        (facts.device for facts in device_facts(run)),
+        key=lambda device: -known.get(device, -1),
     )
     if not devices or (device is not None and device not in devices):
         raise NotFoundError(

@@ -172,7 +172,7 @@ _latest: "weakref.WeakKeyDictionary[StepRequests, tuple[_Key, _Repeated | None]]
 def recomputed(step: SizedStep, segments: Segments, outputs: Mapping[str, int]) -> SizedStep:
     """The step with segments recomputed; `outputs`: layer path to its output's bytes for one
     example, where known."""
-    batch = step.requests.batch_size or 0
+    batch = step.requests.examples or 0
     key = (
         segments,
         tuple(

@@ -308,7 +308,7 @@ def units_of(
             f"{path}/".startswith(f"{layer}/") for layer in paths for path in requests.unrepeatable
         ):
             continue
-        size = None if size is None or not requests.batch_size else size * requests.batch_size
+        size = None if size is None or not requests.examples else size * requests.examples
         units.append(Unit(number, number, paths, size))
     if not units:
         return Units(

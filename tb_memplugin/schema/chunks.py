@@ -25,6 +25,7 @@ from tb_memplugin.schema.fields import (
     Sizes,
     Step,
     Table,
+    is_cpu,
 )
 from tb_memplugin.schema.layers import TensorShape
 from tb_memplugin.schema.snapshot import Category
@@ -134,7 +135,8 @@ class StepRequests:
     """The chunks of one traced step on one device, with all that its replay needs.
 
     Attributes:
-        step, phase, device, wall_time, mode: As in the snapshot.
+        step, phase, device, wall_time, mode, batch_size: As in the snapshot.
+        replicas: Replicas that trained together; null for one.
         first: Whether the step is the first after a change of the program: it makes long-lived
             chunks, such as the optimizer's slots.
         events: Number of the step's allocations and deallocations.
@@ -179,6 +181,14 @@ class StepRequests:
     added_bytes: Annotated[Sizes, _ADDED]
     unrepeatable: Annotated[tuple[str, ...], _LAYERS] = ()
     module_moments: tuple[ModuleMoment, ...] = ()
+    replicas: Size | None = None
+
+    @property
+    def examples(self) -> int | None:
+        """The examples of the batch on the device. Logical CPUs have one allocator for all."""
+        if self.batch_size is None or is_cpu(self.device):
+            return self.batch_size
+        return self.batch_size // (self.replicas or 1)
 
     def __len__(self) -> int:
         return len(self.address)

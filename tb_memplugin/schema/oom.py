@@ -115,7 +115,7 @@ class Oom:
             steps.
         map: The chunks at the failure.
         not_available: Sentences on what is unknown.
-        batch_size: Examples in the batch of the failed step.
+        batch_size: Examples in the batch of the failed step, of all replicas together.
         request_ledger: What the request holds by owner, if a compiled module made it for all its
             layers: at the moment with most bytes in it. Sums to `requested_bytes`; empty if that is
             unknown.

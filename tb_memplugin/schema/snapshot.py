@@ -227,7 +227,7 @@ class Snapshot:
         phase: Its phase.
         device: Its device.
         wall_time: Seconds since the epoch.
-        batch_size: Examples in the step's batch.
+        batch_size: Examples in the step's batch, of all replicas together.
         mode: How the step ran; ``xla`` if most bytes are inside compiled modules; null at a
             failure.
         in_use_bytes: Allocated at the step's peak, or at the failure; the ledger sums to it

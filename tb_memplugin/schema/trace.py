@@ -365,14 +365,20 @@ PipelineStage: TypeAlias = tuple[str, int, int]
 
 @dataclasses.dataclass(frozen=True)
 class BatchFacts:
-    """The batch that a step was given: examples for one replica, and its tensors without scalars
-    (empty if unknown); and the stages of the input pipelines as the window opened, the last ones of
-    a pipeline first. The program may have `named` its size."""
+    """The batch that a step was given: examples for one of the `replicas`, and its tensors without
+    scalars (empty if unknown); and the stages of the input pipelines as the window opened, the last
+    ones of a pipeline first. The program may have `named` its size."""
 
     size: int | None = None
     components: tuple[TensorSpec, ...] = ()
     stages: tuple[PipelineStage, ...] = ()
     named: bool = dataclasses.field(default=False, compare=False)
+    replicas: int = dataclasses.field(default=1, compare=False)
+
+    @property
+    def whole(self) -> int | None:
+        """Examples for all replicas together."""
+        return None if self.size is None else self.size * self.replicas
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,6 +26,7 @@ from tb_memplugin.fit import (
     WhatIf,
     answer_of,
     checked_conditions,
+    device_of,
     temporary_bytes,
 )
 from tb_memplugin.importers import read_dump
@@ -270,8 +271,8 @@ def probe(
         data: A `tf.data.Dataset` of batches, a tuple (x, y) or (x, y, sample_weight) of arrays or
             tensors, or a batch of inputs. Arrays are in the device's memory as a whole, as in
             `fit`. Too few examples repeat.
-        batch_sizes: Distinct batch sizes. One is enough; two make predictions of compiled steps
-            more certain.
+        batch_sizes: Distinct batch sizes, for each replica of a distribution strategy. One is
+            enough; two make predictions of compiled steps more certain.
         log_dir: Directory that keeps the run; by default a temporary one, which is removed.
 
     Returns:
@@ -282,12 +283,12 @@ def probe(
         RecordingError: An argument is invalid, the model is not compiled or has no weights, the
             allocator cannot be read, nothing could be recorded, or memory ran out. Everything is
             restored then as well."""
-    sizes = checked_sizes(batch_sizes)
+    sizes = [size * replicas_of(model) for size in checked_sizes(batch_sizes)]
     directory = None if log_dir is None else absolute(os.fspath(log_dir))
-    (device, *_) = checked_devices(model)
+    devices = checked_devices(model)
     examples = Examples(data, max(sizes))
     with restored(model), Progress("probe", len(sizes)) as progress:
-        return record(model, examples, sizes, device, directory, progress)
+        return record(model, examples, sizes, devices, directory, progress)
 
 
 def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
@@ -302,6 +303,11 @@ def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
         wanted = "batch_sizes must be distinct positive integers, such as (4, 8)"
         raise RecordingError(f"{wanted}. Received: {batch_sizes!r:.80}")
     return tuple(sorted(int(one) for one in given))
+
+
+def replicas_of(model: Any) -> int:
+    """How many replicas of a model train together."""
+    return int(getattr(getattr(model, "distribute_strategy", None), "num_replicas_in_sync", 1))
 
 
 def checked_devices(model: Any, trains: bool = True) -> list[Device]:
@@ -350,14 +356,14 @@ def record(
     model: Any,
     examples: Examples,
     sizes: Sequence[int],
-    device: Device,
+    devices: Sequence[Device],
     directory: str | None,
     progress: Progress,
 ) -> RecordedRun:
     """Record steps of each batch size into a directory, by default a temporary one. Changes the
     model."""
     each = 1 + TRACED_STEPS
-    start = int(model.optimizer.iterations)
+    start, device = int(model.optimizer.iterations.numpy()), devices[0]
     traced = [
         start + number * each + step for number in range(len(sizes)) for step in range(1, each)
     ]
@@ -373,7 +379,8 @@ def record(
             # Variables that move make room that the training does not have.
             planned = ask(max(sizes))
             guarded = not is_roomy(model, device, planned.temporary_bytes)
-        callback = MemoryCallback(directory, trace_steps=traced, devices=[device.name])
+        names = [one.name for one in devices[: replicas_of(model)]]
+        callback = MemoryCallback(directory, trace_steps=traced, devices=names)
         try:
             for size in sizes:
                 progress.part(f"steps with batch size {size:,}")
@@ -466,9 +473,10 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
         size = len(tf.nest.flatten(Examples(data.take(1), _MOST).batch(_MOST))[0])
     else:
         size = DEFAULT_SIZE
+    each = max(1, size // replicas_of(model))
     sizes = [
-        one for one in (max(least, least * size // LARGE) for least in SIZES) if one <= size
-    ] or [size]
+        one for one in (max(least, least * each // LARGE) for least in SIZES) if one <= each
+    ] or [each]
     with contextlib.suppress(RecordingError):  # if memory runs out
         return probe(model, data, sizes), size
     return probe(model, data, [max(1, sizes[0] // 8)]), size
@@ -548,8 +556,8 @@ def largest_batch_size(
         RecordingError: As `probe` does.
         RequestError: The capacity is malformed."""
     wanted = checked_conditions(capacity=capacity).capacity_bytes
-    sizes = checked_sizes(batch_sizes)
-    (device, *_) = checked_devices(model)
+    sizes = [size * replicas_of(model) for size in checked_sizes(batch_sizes)]
+    (device, *_) = devices = checked_devices(model)
     examples = Examples(data, max(sizes))
     limit = wanted or device.capacity_bytes
     if limit is None:
@@ -557,7 +565,9 @@ def largest_batch_size(
             f"The capacity of {device.name} is unknown. Pass capacity, for example '24GiB'."
         )
     with Progress("largest_batch_size") as progress, restored(model):
-        run = record(model, examples, sizes, device, None, progress)
+        run = record(model, examples, sizes, devices, None, progress)
+    fullest = device_of(run, None)
+    device = next(one for one in devices if one.name == fullest)
     return largest_of(run, model, examples, device, limit, sys.maxsize, "")
 
 
@@ -575,6 +585,7 @@ def largest_of(
     verified, if so. `told` is given the answer so far before each trial, and may raise to end the
     search."""
     own, usable, predictor = device.capacity_bytes, limit, Predictor.of(run, device.name, run.ask)
+    replicas = replicas_of(model)
     sentences: list[str] = []
 
     def verified(size: int) -> int | None:
@@ -590,7 +601,8 @@ def largest_of(
     for tries in range(MOST_TRIES, 0, -1):  # noqa: B007  # used below
         for _ in range(MOST_ASKED):
             most = predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0
-            size = min(most, refuted - 1) or None
+            most = min(most, refuted - 1)
+            size = most - most % replicas or None
             if not predictor.ask(Conditions(size)):
                 break
         predicted = answer_of(predictor, Conditions(size, limit))
@@ -615,7 +627,8 @@ def largest_of(
         refuted, usable = size, int(usable * STEP_DOWN)
     else:
         return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))
-    sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
+    share = f" ({size // replicas:,} for each of {replicas} replicas)" if replicas > 1 else ""
+    sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}{share}.")
     held, room = allocator.memory_info(device.name)[0], min(limit, own or limit) * STEP_DOWN
     for _ in range(tries - 1 if is_gpu(device.name) else 0):
         # A pool of one region. Predictions must take for needed what convolutions only use because

@@ -104,14 +104,8 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         (one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device),
         None,
     )
-    if (
-        device is None
-        or not (device.capacity_bytes and failed)
-        or model.distribute_strategy.num_replicas_in_sync > 1
-    ):
-        raise RecordingError(
-            "it takes a model on one device, with a known capacity and failed batch size."
-        )
+    if device is None or not (device.capacity_bytes and failed):
+        raise RecordingError("it takes a device with a known capacity, and a failed batch size.")
     if model.jit_compile and not run.requests and not (oom.requests and oom.requests.planned):
         raise RecordingError(
             "the compiled step's requests are unknown: most often, memory ran out as its batch "

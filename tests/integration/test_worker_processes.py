@@ -64,6 +64,37 @@ def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Pat
     )
 
 
+@pytest.mark.long
+def test_every_step_of_replicas_can_be_traced_after_they_met(tmp_path: pathlib.Path) -> None:
+    finish(start(HERE / "workers_child.py", tmp_path / "every", "every"))
+    steps = [snapshot.step for snapshot in load(tmp_path)["every"].snapshots]
+    assert steps == list(range(1, 300))
+
+
+SEARCH = """
+import os
+os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPU_BFC_MEM_LIMIT_IN_MB="200")
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    layers = [keras.layers.Dense(512, "relu") for _ in range(4)]
+    model = keras.Sequential([keras.Input((256,)), *layers, keras.layers.Dense(10)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = [np.array(one.value.values) for one in model.variables]
+    found = tb_memplugin.largest_batch_size(model, (np.ones((64, 256), "float32"), np.ones(64)))
+    same = [np.array_equal(old, one.value.values) for old, one in zip(before, model.variables)]
+print(found.batch_size, found.verified, all(same))
+"""
+
+
+@pytest.mark.long
+def test_the_largest_batch_size_of_replicas_is_found_in_the_scope_of_their_strategy() -> None:
+    size, verified, restored = finish(start("-c", SEARCH)).split()
+    assert (verified, restored) == ("True", "True")
+    assert int(size) % 2 == 0 and int(size) > 256
+
+
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> "Mirrored":
     """Runs of one training by four replicas: `asked` for traces of steps, and as by `default`; and

@@ -1,4 +1,4 @@
-"""A training for `test_worker_processes`. usage: workers_child.py RUN asked|default|none"""
+"""A training for `test_worker_processes`. usage: workers_child.py RUN asked|default|none|every"""
 
 import os
 import sys
@@ -30,12 +30,18 @@ def train_mirrored(run, **options):
     if options:
         callbacks.append(tb_memplugin.MemoryCallback(run, devices=devices, **options))
     x, y = (np.random.rand(320, width).astype("float32") for width in (64, 256))
-    model.fit(x, y, batch_size=32, verbose=0, callbacks=callbacks)
+    epochs = 1 + max(options.get("trace_steps", [0])) // 10
+    model.fit(x, y, batch_size=32, epochs=epochs, verbose=0, callbacks=callbacks)
     for callback in callbacks[1:]:
         callback.close()
 
 
-OPTIONS = {"asked": {"trace_steps": [0, 2]}, "default": {"overhead": 0.5}, "none": {}}
+OPTIONS = {
+    "asked": {"trace_steps": [0, 2]},
+    "default": {"overhead": 0.5},
+    "none": {},
+    "every": {"trace_steps": range(300)},
+}
 
 if __name__ == "__main__":
     train_mirrored(sys.argv[1], **OPTIONS[sys.argv[2]])

@@ -17,10 +17,10 @@ BUDGETS = {
     "attribution": 36_300,
     "storage": 35_293,
     "analysis": 32_469,
-    "fit": 38_658,
+    "fit": 38_760,
     "export": 15_100,
     "recorder": 84_892,
-    "training": 13_061,
+    "training": 13_230,
     "server": 15_442,
     "cli": 15_200,
 }

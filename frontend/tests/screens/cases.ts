@@ -575,7 +575,7 @@ const OVERVIEW: Case[] = [
       shows: [
         "fill pattern 9706: 42 points, 76 65.5 to 936 290, 5d47c3bd",
         "fill pattern 35ae: 42 points, 76 65.5 to 936 290, 5d47c3bd",
-        "fill pattern cfb2: 42 points, 76 71 to 936 290, 4bec3ba1",
+        "fill pattern c0b8: 42 points, 76 71 to 936 290, 4bec3ba1",
         'text "10 MiB" #5f6368 12px right middle: 66 187',
       ],
     },

@@ -148,7 +148,9 @@ class OomWatch:
         if request.compiled and memory_map is not None:
             given = _batch_in_memory(given, facts, memory_map)
         owned = None if replay is None else replay(device, memory_map, request, facts, given)
-        batch = None if owned is None else owned.batch_size or self._watch.batch_size
+        replicas = self._watch.replicas
+        noted = self._watch.batch_size and self._watch.batch_size * replicas
+        batch = None if owned is None else owned.batch_size or noted
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
             notes.append(
@@ -158,7 +160,7 @@ class OomWatch:
         if request.trials:
             notes.append("No algorithm for the operation got the memory that it asked for.")
         elif requested is None and in_step and request.library is None:
-            requested = output_bytes(request.op, batch)
+            requested = output_bytes(request.op, batch and batch // replicas)
         layer, line = _layer_and_line(raised, facts, paths, in_step)
         inside, tensors, _ = NO_MODULE if owned is None else owned.inside
         event = OomEvent(
@@ -217,9 +219,9 @@ class OomWatch:
     ) -> Oom:
         table, size = self._watch.table, None if given is None else given.size
         layers = () if table is None else table.layers
-        return self._helper.post_mortem(
-            event, memory_map, facts, layers, self._watch.batch_size, size
-        )
+        replicas = self._watch.replicas
+        sizes = (one and one * replicas for one in (self._watch.batch_size, size))
+        return self._helper.post_mortem(event, memory_map, facts, layers, *sizes)
 
 
 def _batch_in_memory(

@@ -179,7 +179,7 @@ class StepAnalysis(RecentSteps):
         if traced.only_learn:
             return step
         batch = step.facts.batch.size
-        result.append(dataclasses.replace(step.snapshot, batch_size=batch))
+        result.append(dataclasses.replace(step.snapshot, batch_size=step.facts.batch.whole))
         if step.chunks is not None:
             self.add(device, step.chunks, step.facts, step.module_chunk(batch))
             memory_map = self._faults.run_step(
@@ -275,6 +275,7 @@ class StepAnalysis(RecentSteps):
                 REQUESTS, traced.step, step.failed_requests, batch, *of_request
             )
         tensors, running = step.largest_tensors(len(trace) - 1), step.module_contents()
+        batch = batch and batch * facts.batch.replicas
         return OwnedMap(owned, batch, inside, tensors, requests, running)
 
 

@@ -122,7 +122,7 @@ class Windows:
         if not self._devices or self._faults.stopped(TRACING):
             return
         wish = self.schedule.wants(phase, step, self._elapsed)
-        if wish is not None and (self._settings.follows or self._watch.replicated):
+        if wish is not None and (self._settings.follows or self._watch.replicas > 1):
             wish = self._wish_beside_replicas(step, phase)
         if wish is None or (wish == "learn" and self._watch.was_recorded):
             return  # the first step of its function, which made what stays, is over

@@ -202,7 +202,8 @@ def _counted(model: Any, before: float, calls: int) -> int | None:
 
 def _of_trainer(thread: int) -> tuple[bool, int | None]:
     """(whether the data of a Keras method on a thread's stack say something, the batch size of its
-    step). The last batch of an epoch may be a smaller one, whose size only arrays tell."""
+    step, for one replica). The last batch of an epoch may be a smaller one, whose size only arrays
+    tell."""
     for frame, variables in running_functions(thread):
         epoch = variables.get("epoch_iterator")
         adapter = own(epoch, "data_adapter")
@@ -213,12 +214,14 @@ def _of_trainer(thread: int) -> tuple[bool, int | None]:
         is_partial = is_last and attribute(adapter, "has_partial_batch") is not False
         size = attribute(adapter, "partial_batch_size" if is_partial else "batch_size")
         size = size if isinstance(size, int) and size > 0 else None
-        if is_partial:
-            return True, size
-        if size is None:  # those batches that Keras takes from a generator to see their shapes
+        if (
+            size is None and not is_partial
+        ):  # those batches that Keras takes from a generator to see their shapes
             batches = own_list(adapter, "_first_batches")
             size = only(first_dimensions(components_of(batches[:1])))
-        return size is not None, size
+        strategy = attribute(variables.get("self"), "distribute_strategy")
+        replicas = asked(strategy, getattr, "num_replicas_in_sync", 1) or 1
+        return is_partial or size is not None, size and -(-size // replicas)
     return False, None
 
 

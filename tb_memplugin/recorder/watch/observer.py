@@ -309,7 +309,8 @@ class LayerWatch:
         if window is None:
             raise RuntimeError("end_window() was called before begin_window()")
         if self._batch is None:
-            self._batch = batch_notes.end(self.step_batch_size)
+            batch = batch_notes.end(self.step_batch_size)
+            self._batch = dataclasses.replace(batch, replicas=self.replicas)
         window.finish(list(call_notes.graphs))
         noted, others = list(call_notes.graphs.items()), list(self._held.captures.graphs)
         variables, size = window.variables, self._batch.size
@@ -367,17 +368,15 @@ class LayerWatch:
         return self._model is not _nothing and self._model() is None
 
     @property
-    def replicated(self) -> bool:
-        """Whether several replicas of the model train, in or out of the scope of their strategy."""
+    def replicas(self) -> int:
+        """How many replicas of the model train, in or out of the scope of their strategy."""
         import tensorflow as tf
 
         model = self._model()
         strategy = attribute(model, "distribute_strategy") or tf.distribute.get_strategy()
         variables = variables_of(model, "variables") if model is not None else ()
-        return bool(
-            (asked(strategy, getattr, "num_replicas_in_sync") or 1) > 1
-            or any(len(asked(one, replicas) or ()) > 1 for one in variables)
-        )
+        counts = (len(asked(one, replicas) or ()) for one in variables)
+        return max(asked(strategy, getattr, "num_replicas_in_sync") or 1, *counts, 1)
 
     def replicas_met(self, trains: bool) -> bool:
         """`collectives.replicas_met` of the functions that have been traced by now."""

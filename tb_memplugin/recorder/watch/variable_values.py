@@ -25,7 +25,9 @@ def kept(variable: Any, name: str) -> Any:
 
 
 def has_handle(variable: Any) -> bool:
-    return own(variable, "_handle") is not None or attribute(variable, "handle") is not None
+    # A distributed variable, which has `_values`, has no handle in the scope of its strategy.
+    kept_as = (own(variable, name) for name in ("_handle", "_values"))
+    return any(one is not None for one in kept_as) or attribute(variable, "handle") is not None
 
 
 def tf_variable(variable: Any) -> Any:

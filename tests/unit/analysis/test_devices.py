@@ -127,6 +127,10 @@ def test_breakdowns_are_of_the_step_that_all_devices_traced() -> None:
             sum(part["bytes"] for part in one["breakdown"]["parts"])
             == one["breakdown"]["peak_bytes"]
         )
+    # AND the sentence on their peaks says in which category they differ
+    assert told["imbalance"]["sentence"].endswith(
+        "; in step 5 they differ most in activations, 10.0 MiB more"
+    )
     # AND without a common step each shows its own, a device without snapshots none
     samples = two_gpus({"GPU:2": [MIB]})
     alone = describe_devices(

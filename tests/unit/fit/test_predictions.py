@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, make_map, make_oom
+from reading_cases import DEVICE, MIB, make_map, make_oom, make_run
 from requests_cases import (
     BATCH,
     CAPACITY,
@@ -46,6 +46,7 @@ from tb_memplugin.fit import (
     beyond_batch,
     demand_of,
     describe_what_if,
+    device_of,
     enough_capacity,
     peak_in_one_piece,
     recorded_program,
@@ -99,6 +100,35 @@ def passes(
 ) -> bool:
     """Whether a batch size fits, whatever larger ones do."""
     return of.fits(Conditions(batch, capacity, **changes), alone=True)
+
+
+def test_of_replicas_the_fullest_device_answers_for_the_whole_batch() -> None:
+    def traced(device: str, replicas: int | None) -> Any:
+        steps = [one.requests for one in TRACED.values()]
+        return [dataclasses.replace(one, device=device, replicas=replicas) for one in steps]
+
+    def answer(peaks: dict[str, int], replicas: int | None = 2) -> Any:
+        snapshots = tuple(
+            dataclasses.replace(
+                next(iter(TRACED.values())).snapshot, device=device, in_use_bytes=peak
+            )
+            for device, peak in peaks.items()
+        )
+        requests = tuple(one for device in peaks for one in traced(device, replicas))
+        run = make_run(requests=requests, snapshots=snapshots, layer_tables=(make_table(),))
+        device = device_of(run, None)
+        return device, Predictor.of(run, device).predict(Conditions(2 * BATCH)).assumptions
+
+    said = "Batch sizes are those of all 2 replicas together."
+    device, sentences = answer({"GPU:0": 5 * MIB, "GPU:1": 6 * MIB})
+    assert device == "GPU:1" and sentences.count(said) == 1
+    # AND host memory is not asked about, however full it is
+    assert answer({"CPU:0": 9 * MIB, "GPU:0": 5 * MIB})[0] == "GPU:0"
+    device, sentences = answer({"GPU:0": 6 * MIB, "GPU:1": 5 * MIB}, replicas=None)
+    assert device == "GPU:0" and said not in sentences
+    # AND a device has its replica's examples; logical CPUs share one allocator
+    own = [traced(device, 2)[0] for device in ("GPU:0", "CPU:0")]
+    assert [one.examples / one.batch_size for one in own] == [1 / 2, 1]
 
 
 @given(st.sets(st.integers(1, 60)), st.integers(1, 60), st.integers(1, 60), st.integers(1, 70))

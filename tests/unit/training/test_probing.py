@@ -187,7 +187,7 @@ def test_a_run_without_a_typical_step_or_enough_memory_says_why(
     monkeypatch.setattr(probing, "train", train)
     monkeypatch.setattr(probing, "Runs", lambda directory: {".": run})
     with pytest.raises(RecordingError, match=said):
-        record(make_model(), None, (4, 8), Device("GPU:0", None, None), None, mock.Mock())  # type: ignore[arg-type]
+        record(make_model(), None, (4, 8), [Device("GPU:0", None, None)], None, mock.Mock())  # type: ignore[arg-type]
     # THEN the temporary run is gone; each size has a step that compiles and three traced ones
     assert made().close.called and not pathlib.Path(made.call_args_list[0].args[0]).exists()
     assert made.call_args_list[0].kwargs == {
@@ -306,6 +306,7 @@ def search(
     peak: Callable[[int], int | None],
     capacity: int | str | None,
     own: int | None = None,
+    model: Any = None,
 ) -> tuple[BatchSizeAnswer, list[int]]:
     """The answer and the batch sizes that were tried; `peak` is what a step needs, `own` the
     device's capacity."""
@@ -326,12 +327,21 @@ def search(
     monkeypatch.setattr(probing, "restored", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(probing, "checked_devices", lambda model: [Device("GPU:0", own, None)])
     monkeypatch.setattr(probing, "record", lambda *arguments: SimpleNamespace(ask=None))
+    monkeypatch.setattr(probing, "device_of", lambda run, device: "GPU:0")
     monkeypatch.setattr(probing.Predictor, "of", lambda run, device, ask: predictor)
     monkeypatch.setattr(probing, "answer_of", lambda of, conditions: of.what_if(conditions))
     # The peak is reset before each step and read at the end: it is that of the last one.
     monkeypatch.setattr(probing.allocator, "reset_peak", lambda device: measured.clear())
     monkeypatch.setattr(probing.allocator, "memory_info", lambda device: (0, *measured))
-    return largest_batch_size(None, np.ones((2, 3)), capacity), tried
+    return largest_batch_size(model, np.ones((2, 3)), capacity), tried
+
+
+def test_the_batch_of_replicas_is_of_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = SimpleNamespace(distribute_strategy=SimpleNamespace(num_replicas_in_sync=4))
+    needed = lambda size: size * MIB  # noqa: E731
+    answer, tried = search(monkeypatch, Predictor(0, MIB), needed, 1023 * MIB, model=model)
+    assert (answer.batch_size, tried) == (1020, [1020])
+    assert "(255 for each of 4 replicas)" in answer.sentences[-1]
 
 
 def test_a_prediction_that_holds_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

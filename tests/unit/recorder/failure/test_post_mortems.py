@@ -69,6 +69,7 @@ class Watch:
     facts: Any = FACTS
     paths: Any = None
     batch_size: int | None = 4
+    replicas: int = 1
     table = make_table(0, unfrozen=True)
 
     def look(self, device: str, building: bool = False) -> Any:

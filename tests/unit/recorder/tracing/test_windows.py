@@ -126,7 +126,7 @@ class Tracer:
         settings = checked_settings(directory, overhead, steps, None, False, None)
         listed = [Device(name, None, None) for name in devices]
         watch: Any = self.observer
-        watch.replicated, watch.replicas_met = False, lambda trains: True
+        watch.replicas, watch.replicas_met = 1, lambda trains: True
         maps: Any = self.maps
         self.tracer = Windows(settings, listed, watch, self.faults, maps)
 
@@ -198,13 +198,13 @@ def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: path
 def test_of_replicas_the_step_in_which_they_meet_is_not_traced(tmp_path, caplog) -> None:
     case = Tracer(tmp_path, steps=[0, 2, 3])
     asked: list[bool] = []
-    case.observer.replicated = True
+    case.observer.replicas = 2
     case.observer.replicas_met = lambda trains: not asked.append(trains) and len(asked) > 2
     assert [case.step(number) is not None for number in range(4)] == [False, False, False, True]
     assert asked == [True] * 3 and caplog.text.count("as replicas meet for the first time") == 1
     # AND by default the second step is the first one
     case = Tracer(tmp_path)
-    case.observer.replicated = True
+    case.observer.replicas = 2
     traced = [case.step(number, compiles=not number) for number in range(2)]
     assert traced[0] is None and not traced[1].only_learn
 
@@ -216,7 +216,7 @@ def test_of_several_workers_the_first_one_traces(
     cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": index}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
     case = Tracer(tmp_path, steps=steps)
-    case.observer.replicated = True
+    case.observer.replicas = 2
     traced = [number for number in range(3) if case.step(number) is not None]
     assert (traced[:2] or None) == (steps if index else [1, 2])
     assert caplog.text.count("no step of this worker is traced") == (index == 1 and not steps)

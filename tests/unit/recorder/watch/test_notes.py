@@ -554,14 +554,16 @@ def test_an_open_batch_is_as_large_as_keras_counts(
 KERAS = "keras.src.trainer"
 
 
-def running(module: str, size: Any, call: Any, end: int = 0, **says: Any) -> Any:
+def running(module: str, size: Any, call: Any, end: int = 0, replicas: int = 1, **says: Any) -> Any:
     """Call a function below a method that trains on data with a batch size, in the first of two
     steps."""
     package = types.ModuleType(module)
     package.call = call  # type: ignore[attr-defined]
-    exec("def fit(epoch_iterator, end_step):\n    return call()\n", vars(package))
+    exec("def fit(self, epoch_iterator, end_step):\n    return call()\n", vars(package))
     adapter = None if size is None else SimpleNamespace(batch_size=size, **says)
-    return package.fit(SimpleNamespace(data_adapter=adapter, num_batches=2), end)
+    strategy = SimpleNamespace(num_replicas_in_sync=replicas)
+    trainer = SimpleNamespace(distribute_strategy=strategy)
+    return package.fit(trainer, SimpleNamespace(data_adapter=adapter, num_batches=2), end)
 
 
 @pytest.mark.parametrize(
@@ -575,6 +577,9 @@ def running(module: str, size: Any, call: Any, end: int = 0, **says: Any) -> Any
         (KERAS, 32, 0, {"has_partial_batch": True, "partial_batch_size": 7}, 32),
         (KERAS, 32, 1, {"has_partial_batch": False}, 32),
         (KERAS, 32, 1, {"has_partial_batch": None, "partial_batch_size": None}, None),
+        # Replicas share the batch.
+        (KERAS, 32, 0, {"replicas": 4}, 8),
+        (KERAS, 32, 1, {"replicas": 4, "has_partial_batch": True, "partial_batch_size": 7}, 2),
         # Keras looks at the first batches of a generator.
         (KERAS, 0, 0, {"_first_batches": [(np.ones((6, 3)), np.ones(6))]}, 6),
     ],
