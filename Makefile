@@ -20,7 +20,7 @@ SMALL_ACCURACY := build/accuracy
 BENCHMARKS = failed=0; for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file $(1) || failed=1; done; exit $$failed
 BIN := $(VENV)/bin
 # Python compiles what it imports; compiling all of TensorFlow and its tools at once takes longer.
-PIP = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-compile
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off --no-compile
 # With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
 CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -31,8 +31,8 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
 
-demo: train ## train for real, then start TensorBoard with the Memory tab; prints the address last
-	$(BIN)/python demo/serve.py $(LOGDIR)
+demo: $(VENV)/.record ## train for real and start TensorBoard with the Memory tab, after the first run; prints the address last
+	@$(BIN)/python demo/serve.py $(LOGDIR) --train
 
 train: $(VENV)/.record
 	$(BIN)/python demo/out_of_memory.py --logdir $(LOGDIR)

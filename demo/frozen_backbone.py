@@ -9,7 +9,7 @@ Nothing is downloaded: the backbone has no pretrained weights and the images are
 a GPU the training runs on the CPU with the same allocator class that a GPU has (BFC), at a capacity
 that is stated below.
 
-usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 18]
+usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 8]
 """
 
 import argparse
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-CAPACITY_MIB = 640
+CAPACITY_MIB = 512
 # Both must be known before TensorFlow is imported.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(CAPACITY_MIB))
@@ -32,7 +32,7 @@ import tensorflow as tf  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 
-IMAGE_SIZE = 112
+IMAGE_SIZE = 80
 BATCH_SIZE = 16
 CLASSES = 8
 RUNS = ("all_trainable", "frozen")
@@ -101,7 +101,12 @@ def train(run: pathlib.Path, epochs: int, steps: int, frozen: bool) -> None:
     backbone = model.get_layer("vgg16")
     # a run of a minute: the default is for longer ones
     callback = tb_memplugin.MemoryCallback(run, overhead=0.1)
-    fit = {"validation_data": make_batches(4, seed=2), "callbacks": [callback], "verbose": 2}
+    fit = {
+        "validation_data": make_batches(2, seed=2),
+        "callbacks": [callback],
+        "shuffle": False,
+        "verbose": 0,
+    }
     if frozen:
         for at, blocks in enumerate(STAGES):
             print(
@@ -127,7 +132,7 @@ def main() -> None:
     parser.add_argument(
         "--epochs", type=int, default=6, help="epochs of the run frozen, at least 3"
     )
-    parser.add_argument("--steps", type=int, default=18, help="training steps in an epoch")
+    parser.add_argument("--steps", type=int, default=8, help="training steps in an epoch")
     parser.add_argument("--run", choices=RUNS, help="only this run, in this process")
     arguments = parser.parse_args()
     if arguments.run is None:

@@ -72,9 +72,10 @@ def main() -> None:
     keras.utils.set_random_seed(1)
     model = make_model()
     callback = tb_memplugin.MemoryCallback(run)
-    model.fit(make_batches(12, BATCH_SIZE), callbacks=[callback], verbose=2)
+    fit = {"callbacks": [callback], "shuffle": False, "verbose": 0}
+    model.fit(make_batches(12, BATCH_SIZE), **fit)
     try:
-        model.fit(make_batches(1, 24 * BATCH_SIZE), callbacks=[callback], verbose=2)
+        model.fit(make_batches(1, 24 * BATCH_SIZE), **fit)
     except tf.errors.ResourceExhaustedError:
         print(f"{run.name}: ran out of memory, as it should", flush=True)
     callback.close()

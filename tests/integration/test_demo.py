@@ -13,6 +13,10 @@ import pytest
 import tb_memplugin
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SERVE = ROOT / "demo" / "serve.py"
+SCRIPTS = tuple(
+    re.findall(r'"(\w+)"', re.search(r"^SCRIPTS = (.*)$", SERVE.read_text("utf-8"), re.M)[1])  # type: ignore[index]
+)
 
 # From VGG16's paper: 3 × 3 kernels and biases of its thirteen convolutions, float32.
 CHANNELS = [
@@ -84,17 +88,43 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return directory
 
 
-def test_tensorboard_shows_it_and_the_address_comes_last(leaking: pathlib.Path) -> None:
-    printed = demo("serve", leaking, "--check", "--port", 0)
-    assert "leak" in printed
-    assert re.fullmatch("http://localhost:.*/#tb_memplugin", printed.splitlines()[-1])
+def test_the_tab_opens_after_the_first_training(tmp_path: pathlib.Path) -> None:
+    # GIVEN trainings that record at once, the first of them a run
+    (tmp_path / "serve.py").write_bytes(SERVE.read_bytes())
+    small = ROOT / "tests" / "fixtures" / "runs" / "small"
+    for script in SCRIPTS:
+        body = f"shutil.copytree({str(small)!r}, sys.argv[2] + '/{script}', dirs_exist_ok=True)"
+        noise = "print('from TensorFlow', file=sys.stderr)"
+        lines = ("import shutil, sys", body, noise, f"print('{script}: done')")
+        (tmp_path / f"{script}.py").write_text("\n".join(lines), "utf-8")
+    command = [sys.executable, str(tmp_path / "serve.py"), str(tmp_path / "runs")]
+    done = subprocess.run(
+        [*command, "--train", "--check", "--port", "0"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    # THEN the address is printed before the others train, and again at last
+    lines = done.stdout.splitlines()
+    first, others = SCRIPTS[0], SCRIPTS[1:]
+    address = lines[-1]
+    assert re.fullmatch("http://localhost:.*/#tb_memplugin", address)
+    assert lines[:2] == [
+        f"{first}: done",
+        f"The tab shows {first}; more runs follow: {address}",
+    ]
+    assert lines[2:-2] == [f"{script}: done" for script in others]
+    assert "from TensorFlow" not in done.stdout + done.stderr
 
 
 def test_make_demo_trains_the_documented_runs_and_serves_them() -> None:
-    command = ["make", "--dry-run", "demo"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
-    scripts = re.findall(r"demo/(\w+)\.py", printed)
-    assert scripts == ["out_of_memory", "leak", "frozen_backbone", "serve"]
+    # GIVEN a recipe that trains and serves in one process, and one that only trains
+    for word, of_recipe in (("demo", ["serve"]), ("train", list(SCRIPTS))):
+        command = ["make", "--dry-run", word]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+        assert re.findall(r"demo/(\w+)\.py", done.stdout) == of_recipe
+        assert ("--train" in done.stdout) == (word == "demo")
     source = (ROOT / "demo" / "frozen_backbone.py").read_text(encoding="utf-8")
     (names,) = re.findall(r"^RUNS = \((.*)\)$", source, re.MULTILINE)
     table = (ROOT / "docs" / "getting_started.md").read_text(encoding="utf-8")
