@@ -440,6 +440,7 @@ def test_the_directory_of_the_runs_is_runs_by_default(logdir, capsys, monkeypatc
 
 COMMANDS = (
     "run",
+    "runs",
     "inspect",
     "compare",
     "what-if",
