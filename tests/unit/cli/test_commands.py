@@ -387,7 +387,7 @@ def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (
             ["inspct", "x"],
             "tb-memplugin: unknown command 'inspct'; did you mean 'inspect'? Choose from run, "
-            "inspect, ",
+            "runs, inspect, ",
         ),
         (
             ["inspect", "x", "--stepp", "3"],
