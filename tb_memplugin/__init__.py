@@ -99,7 +99,8 @@ def __getattr__(name: str) -> Any:
     if name == "summary":
         return importlib.import_module("tb_memplugin.summary")
     if name in _ROOM_OF:
-        room = "off" if name in _OFF and why_unrecorded() is not None else _ROOM_OF[name]
+        why = why_unrecorded(by_callback=name == "MemoryCallback") if name in _OFF else None
+        room = _ROOM_OF[name] if why is None else "off"
         return getattr(importlib.import_module(f"tb_memplugin.{room}"), name)
     # for ``%load_ext tb_memplugin``
     if name in ("load_ipython_extension", "unload_ipython_extension"):

@@ -54,24 +54,31 @@ def _configured(environment: Mapping[str, str]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def why_unrecorded(environment: Mapping[str, str] = os.environ) -> str | None:
+def why_unrecorded(
+    environment: Mapping[str, str] = os.environ, *, by_callback: bool = False
+) -> str | None:
     """Why nothing is recorded in this process, a sentence without its full stop; None if it can be
-    recorded."""
+    recorded: on JAX only `by_callback`."""
     if is_off(environment):
         return SENTENCE
     name = keras_backend(environment)
-    if name == "tensorflow":
+    if name == "tensorflow" or (by_callback and name == "jax"):
         return None
+    if name == "jax":
+        return (
+            "Keras runs on jax: MemoryCallback and tb-memplugin run record it; all else can be "
+            "recorded or measured only with tensorflow"
+        )
     return (
         f"Keras runs on {name}: so far, nothing can be recorded or measured with this backend, "
-        "only with tensorflow"
+        "only with tensorflow and jax"
     )
 
 
-def is_unrecorded() -> bool:
-    """Whether nothing is recorded in this process. Another backend is said once, the switch is
-    not."""
-    why = why_unrecorded()
+def is_unrecorded(by_callback: bool = False) -> bool:
+    """Whether nothing is recorded in this process, as for `why_unrecorded`. Another backend is said
+    once, the switch is not."""
+    why = why_unrecorded(by_callback=by_callback)
     if why is not None and not is_off():
         _warn(why)
     return why is not None

@@ -19,7 +19,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
-        is_unrecorded()
+        is_unrecorded(by_callback=True)
 
     def _implements_train_batch_hooks(self) -> bool:
         return False

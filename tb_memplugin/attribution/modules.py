@@ -11,6 +11,9 @@ from typing import NamedTuple
 from tb_memplugin.attribution.names import UNKNOWN_OP, OpNames, buffers_of
 from tb_memplugin.schema import Buffer, BufferAllocation, Category, Module, OpFact
 
+MAX_PEAKS = 256
+"""Most positions of a module whose bytes are compared for its peak, those with most buffers."""
+
 
 class Schedule(NamedTuple):
     """Which passes a module's schedule has.
@@ -67,10 +70,19 @@ class CompiledModule:
 
     @cached_property
     def peak(self) -> int:
-        """The position with most live bytes."""
+        """The position with most live bytes. Buffers of a loop share memory with those that it is
+        given, so the sums of `levels` bound the bytes from above."""
         positions, live = self.levels
-        most = max(live, default=0)
-        return positions[live.index(most)] if most > 0 else 0
+        most = peak = 0
+        highest = sorted(zip(live, positions, strict=True), key=lambda one: (-one[0], one[1]))
+        for bound, position in highest[:MAX_PEAKS]:
+            if bound <= most:
+                break
+            parts = (without_overlaps(one.buffers, position) for one in self.module.allocations)
+            total = sum(buffer.bytes for buffers in parts for buffer in buffers)
+            if total > most:
+                most, peak = total, position
+        return peak
 
     @cached_property
     def schedule(self) -> Schedule:

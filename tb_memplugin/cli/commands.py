@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # exit code after Ctrl+C, as of a shell
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run.add_arguments", "run a program and record what it trains"),
+    "runs": ("runs.add_runs", "list recorded runs"),
     "inspect": ("runs.add_inspect", "summarize recorded runs"),
     "compare": ("runs.add_compare", "compare two recorded runs"),
     "what-if": ("runs.add_what_if", "predict what a run would need under other conditions"),
@@ -28,7 +29,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "check": ("check.add_arguments", "compare peaks with a budget, for CI"),
     "report": ("report.add_arguments", "write a standalone HTML page"),
     "export": ("runs.add_export", "write tables for analysis, or a step for other viewers"),
-    "import": ("import_files.add_arguments", "import a memory dump, a log or a profile"),
+    "import": ("import_files.add_arguments", "import a dump, a log, a profile or XLA's plans"),
     "doctor": ("doctor.add_arguments", "check whether recording works here"),
 }
 """Name to the function that adds a command's arguments to its parser, and its line in the list of

@@ -21,7 +21,7 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tb_memplugin.environment import is_unrecorded, without_own_frames
+from tb_memplugin.environment import is_unrecorded, why_unrecorded, without_own_frames
 
 if TYPE_CHECKING:
     from tb_memplugin.recorder.automatic import AutomaticRecording
@@ -52,8 +52,8 @@ exit codes:
   2  wrong options, or a program that cannot be read
   otherwise that of the program
 
-With TB_MEMPLUGIN=0, or with Keras on another backend than tensorflow, the program
-runs and nothing is recorded."""
+With TB_MEMPLUGIN=0, or with Keras on another backend than tensorflow or jax, the
+program runs and nothing is recorded."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             f"tb-memplugin: can't open file {options.program!r}: {error.strerror}", file=sys.stderr
         )
         sys.exit(USAGE_ERROR)
-    recording = None if is_unrecorded() else _recording(options)
+    recording = None if is_unrecorded(by_callback=True) else _recording(options)
     watcher = None if recording is None or options.no_summary else _watcher(options, recording.run)
     process = os.getpid()
     ended: BaseException | None = None
@@ -139,14 +139,14 @@ def main(arguments: Sequence[str]) -> NoReturn:
                     thread.join()
         try:  # a failure of this changes nothing about how the program ended
             recording.close()
-            if not options.no_summary and (recording.names or not is_unrecorded()):
+            if not options.no_summary and (recording.names or not is_unrecorded(by_callback=True)):
                 sys.stdout.flush()
                 text = ending(
                     recording.log_dir, options.logdir, recording.names, list(recording.notes())
                 )
                 print(text, file=sys.stderr, flush=True)
             failed = None if options.no_summary or options.no_probe else recording.fatal_run()
-            if failed is not None and isinstance(ended, Exception):
+            if failed is not None and isinstance(ended, Exception) and not why_unrecorded():
                 from tb_memplugin.training import print_what_fits
 
                 print_what_fits(ended, failed)

@@ -1,8 +1,9 @@
-"""Commands on recorded runs: ``tb-memplugin inspect``, ``compare``, ``what-if``, ``plan`` and
-``export``."""
+"""Commands on recorded runs: ``tb-memplugin runs``, ``inspect``, ``compare``, ``what-if``, ``plan``
+and ``export``."""
 
 import argparse
 import dataclasses
+import json
 import os
 import pathlib
 import shlex
@@ -38,11 +39,36 @@ from tb_memplugin.fit import (
     describe_what_if,
 )
 from tb_memplugin.schema import PHASES, Run, clean, format_bytes, some, unknown_name
+from tb_memplugin.server import DATA_ROUTES, Lookup, RunList, data_body
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
 
 INCOMPLETE = 1  # exit code if a worker could not be exported
 DOES_NOT_FIT = 1
 _FITTING = EXIT_CODES | {0: "it fits, or that is unknown", DOES_NOT_FIT: "it does not fit"}
 TABLES, PERFETTO = "parquet", "perfetto"
+
+
+def add_runs(parser: CommandParser) -> None:
+    parser.describe(
+        "Lists the runs, the one to look at first on top. JSON has the records of the HTTP API's "
+        "GET runs, in the order of their names.",
+        examples=("tb-memplugin runs runs", "tb-memplugin runs runs --format json"),
+    )
+    parser.add_logdir()
+    parser.add_format("text (default), or one JSON object")
+    parser.set_defaults(command=_runs)
+
+
+def _runs(options: argparse.Namespace) -> int:
+    loaded = existing_runs(options.logdir)
+    if options.format == "json":
+        lookup = Lookup(Reader(), FileSource(options.logdir), RunList())
+        body, _ = data_body(DATA_ROUTES["runs"].answer(lookup, {}))
+        print_json(json.loads(body))
+    else:
+        print(runs_table(loaded, {name: loaded.by_worker(name) for name in loaded})[0])
+    return 0
 
 
 def add_inspect(parser: CommandParser) -> None:

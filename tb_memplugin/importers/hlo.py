@@ -182,6 +182,7 @@ class _Instructions:
         }
         if not self._sequences:  # TensorFlow 2.16 lists instructions in a valid order
             self._sequences = self._listed(module.entry_computation_id)
+        self._given = dict(self._parameters())
         self._order: list[int] = []
         self._ends: dict[int, int] = {}
         self._schedule(module.entry_computation_id, set())
@@ -243,11 +244,40 @@ class _Instructions:
             self._aliases[number] = self._find_alias(number)
         return self._aliases[number]
 
+    def _result(self, number: int) -> int:
+        """The instruction whose result an instruction has: that of a call is its computation's."""
+        for _ in range(MAX_STEPS):
+            instruction = self._instructions.get(number)
+            if instruction is None or instruction.opcode != b"call":
+                break
+            roots = [
+                self._computations[one].root_id
+                for one in instruction.called_computation_ids[:1]
+                if one in self._computations
+            ]
+            if not roots:
+                break
+            number = roots[0]
+        return number
+
+    def _parameters(self) -> Iterator[tuple[int, int]]:
+        """(parameter of a called computation, what the call passes)."""
+        for instruction in self._instructions.values():
+            called = instruction.called_computation_ids if instruction.opcode == b"call" else ()
+            for inner in (self._computations.get(one) for one in called[:1]):
+                for one in () if inner is None else inner.instructions:
+                    if one.opcode == b"parameter":
+                        operands = instruction.operand_ids
+                        if 0 <= one.parameter_number < len(operands):
+                            yield one.id, operands[one.parameter_number]
+
     def _find_alias(self, number: int) -> frozenset[_Key]:
+        number = self._result(number)
         instruction = self._instructions.get(number)
         if instruction is None or not instruction.operand_ids:
-            return frozenset({(number, -1)})
-        first = instruction.operand_ids[0]
+            given = self._given.get(number)
+            return frozenset({(number, -1)}) if given is None else self._alias(given)
+        first = self._result(instruction.operand_ids[0])
         if instruction.opcode in _FORWARDS:
             return self._alias(first)
         if instruction.opcode == b"tuple":

@@ -42,7 +42,13 @@ NOT_RUN = {
 """Number of blocks by page that do not run."""
 DRAWN = {"mermaid"}
 """Kinds of blocks without code."""
-READS = {"docs/command_line.md", "docs/export.md", "docs/keras_on_a_gpu.md", "docs/what_if.md"}
+READS = {
+    "docs/agents.md",
+    "docs/command_line.md",
+    "docs/export.md",
+    "docs/keras_on_a_gpu.md",
+    "docs/what_if.md",
+}
 """Pages that continue the quick start, but only read the run that it has recorded: that is recorded
 once for all."""
 TYPED = {"docs/tutorial.md", "docs/fitting_tutorial.md"}

@@ -15,7 +15,7 @@ from child import ANSWER, PRELUDE, WARNINGS, child_environment
 
 SENTENCE = (
     "Keras runs on numpy: so far, nothing can be recorded or measured with this backend, only "
-    "with tensorflow."
+    "with tensorflow and jax."
 )
 
 MODEL = """

@@ -72,14 +72,14 @@ def test_measurements_say_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 def test_with_another_backend_the_package_gives_the_stand_ins_which_say_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(environment, "keras_backend", lambda _: "jax")
+    monkeypatch.setattr(environment, "keras_backend", lambda _: "torch")
     environment._warn.cache_clear()
     assert all(getattr(tb_memplugin, name) is getattr(off, name) for name in tb_memplugin._OFF)
     for make in (off.MemoryCallback, off.MemoryCallback, off.MemoryRecorder):
         make("nowhere")
     (said,) = caplog.messages
     assert said.startswith(
-        "Keras runs on jax: so far, nothing can be recorded or measured with this backend"
+        "Keras runs on torch: so far, nothing can be recorded or measured with this backend"
     )
     assert said in str(off.memory_summary(None))
     for ask in (off.probe, functools.partial(tb_memplugin.plan, budget=1)):
@@ -90,3 +90,14 @@ def test_with_another_backend_the_package_gives_the_stand_ins_which_say_so_once(
     monkeypatch.setenv(SWITCH, "0")
     off.MemoryCallback()
     assert len(caplog.messages) == 1 and environment.why_unrecorded() == environment.SENTENCE
+
+
+def test_with_jax_only_the_callback_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "keras_backend", lambda _: "jax")
+    stand_ins = {
+        name for name in tb_memplugin._OFF if getattr(tb_memplugin, name) is getattr(off, name)
+    }
+    assert {*tb_memplugin._OFF} - stand_ins == {"MemoryCallback"}
+    assert environment.why_unrecorded(by_callback=True) is None
+    with pytest.raises(RecordingError, match="MemoryCallback and tb-memplugin run record it"):
+        off.probe(None, None)

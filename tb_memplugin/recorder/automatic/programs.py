@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from tb_memplugin.environment import absolute, is_unrecorded
+from tb_memplugin.environment import absolute, is_unrecorded, why_unrecorded
 from tb_memplugin.recorder.base import ByIdentity, asked
 
 logger = logging.getLogger("tb_memplugin")
@@ -250,7 +250,8 @@ def _model_call(
         if not (is_step and recording.is_inside) and recording.records():
             if position is not None:
                 arguments, named, is_step = _add(recording, self, position, arguments, named)
-            if is_step and not recording.is_inside:
+            # on JAX, only what takes a callback
+            if is_step and not recording.is_inside and why_unrecorded() is None:
                 loop = recording.loop_for(self, self)
     except Exception:
         recording.failed()
@@ -416,7 +417,7 @@ class Wrapping:
                 setattr(owner, name, original)
 
     def _keras(self, keras: ModuleType) -> None:
-        if is_unrecorded():  # the program has set the backend itself
+        if is_unrecorded(by_callback=True):  # the program has set the backend itself
             self._recording.can_record = False
             self._recording.see_failures(False)
         else:

@@ -14,8 +14,10 @@ from tb_memplugin.recorder.devices.memory_maps import (
     tensor_address,
 )
 from tb_memplugin.recorder.devices.samples import (
+    Clock,
     FastPath,
     PassedSteps,
+    ResidentMemory,
     Sample,
     SampleBuffer,
     Sampler,

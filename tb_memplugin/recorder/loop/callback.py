@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 
 import keras
 
+from tb_memplugin.environment import keras_backend
 from tb_memplugin.recorder.base import (
     DEFAULT_LOG_DIR,
+    Settings,
     abandon_in_child,
     checked_settings,
     submit,
@@ -28,6 +30,15 @@ Logs: TypeAlias = Mapping[str, Any] | None
 
 OTHER_MODELS = "recording of other models"
 _FUNCTIONS = dict(zip(PHASES, STEP_FUNCTIONS, strict=True))
+
+
+def _session(settings: Settings, look: Callable[..., None]) -> Any:
+    """A session of the backend that Keras runs on."""
+    if keras_backend() != "jax":
+        return Session(settings, look)
+    from tb_memplugin.recorder.loop.jax_session import JaxSession
+
+    return JaxSession(settings)
 
 
 def _yes(callback: keras.callbacks.Callback) -> bool:
@@ -103,7 +114,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             batch_size,
             at_failure,
         )
-        self._recording = Session(settings, weakly(self._check_call))
+        self._recording: Any = _session(settings, weakly(self._check_call))
         # Weak: a callback that is kept must not keep its model.
         self._model_reference: Callable[[], Any] = lambda: None
         self._model_name: str | None = None

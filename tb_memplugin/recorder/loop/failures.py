@@ -54,9 +54,9 @@ class Failures:
         self._guards += 1
         self._guarded_thread = threading.get_ident()
 
-    def leave(self) -> None:
-        """End the block. An allocation that failed in it gets its post-mortem now: what the step
-        was given is known."""
+    def leave(self, error: BaseException | None = None) -> None:
+        """End the block, which may have raised an error. An allocation that failed in it gets its
+        post-mortem now: what the step was given is known."""
         self._guards -= 1
         raised, self._raised = self._raised, None
         if raised is not None:

@@ -2,11 +2,10 @@
 around a model's step functions, and which call runs (`Calls`). All on the training's thread."""
 
 import functools
+import sys
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import tensorflow as tf
 
 from tb_memplugin.recorder.heap import RunningCall
 from tb_memplugin.recorder.watch import STEP_FUNCTIONS
@@ -14,8 +13,12 @@ from tb_memplugin.recorder.watch import STEP_FUNCTIONS
 if TYPE_CHECKING:
     from tb_memplugin.recorder.loop.callback import MemoryCallback
 
-# exceptions of a step function after which Keras goes on
-_END_OF_DATA = (StopIteration, tf.errors.OutOfRangeError)
+
+def _ends_data(error: BaseException) -> bool:
+    """Whether Keras goes on after an exception of a step function."""
+    tensorflow = sys.modules.get("tensorflow")
+    ends = () if tensorflow is None else (tensorflow.errors.OutOfRangeError,)
+    return isinstance(error, (StopIteration, *ends))
 
 
 class Calls:
@@ -61,8 +64,8 @@ class _Guard:
         try:
             result = original(*arguments, **named)
         except BaseException as error:
-            failures.leave()
-            if not isinstance(error, _END_OF_DATA):
+            failures.leave(error)
+            if not _ends_data(error):
                 callback._failed()
             raise
         failures.leave()

@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from tb_memplugin.analysis import summarize_session
+from tb_memplugin.environment import keras_backend
 from tb_memplugin.recorder.base import Faults, Settings, background, submit, wait
 from tb_memplugin.recorder.devices import SampleBuffer
 from tb_memplugin.recorder.loop.counts import CounterRows
@@ -207,7 +208,8 @@ def open_run_writer(settings: Settings, summarize: Summarize | None = None) -> R
 def versions() -> dict[str, str]:
     """Versions of the packages that determine what is recorded."""
     found = {}
-    for name in ("tensorflow", "keras", *(["tf_keras"] if "tf_keras" in sys.modules else [])):
+    engine = ("jax", "jaxlib") if keras_backend() == "jax" else ("tensorflow",)
+    for name in (*engine, "keras", *(["tf_keras"] if "tf_keras" in sys.modules else [])):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # another build of TensorFlow, such as tensorflow-cpu

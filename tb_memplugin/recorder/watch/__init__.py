@@ -12,7 +12,8 @@ from tb_memplugin.recorder.watch.datasets import data_pipelines
 from tb_memplugin.recorder.watch.graph_ops import repeats
 from tb_memplugin.recorder.watch.graphs import output_bytes
 from tb_memplugin.recorder.watch.held_tensors import HeldTensors
-from tb_memplugin.recorder.watch.layers import variables_of
+from tb_memplugin.recorder.watch.layer_table import build_layer_table, signature
+from tb_memplugin.recorder.watch.layers import own_variables, variables_of, walk
 from tb_memplugin.recorder.watch.notes import call_notes, input_notes, note_running_fit
 from tb_memplugin.recorder.watch.observer import (
     OBSERVING,
@@ -31,5 +32,6 @@ from tb_memplugin.recorder.watch.segments import (
     layer_order,
     segments_of,
 )
-from tb_memplugin.recorder.watch.variable_values import variable_address
+from tb_memplugin.recorder.watch.slots import slots
+from tb_memplugin.recorder.watch.variable_values import variable_address, variable_bytes
 from tb_memplugin.recorder.watch.wrappers import hooks

@@ -387,7 +387,7 @@ def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (
             ["inspct", "x"],
             "tb-memplugin: unknown command 'inspct'; did you mean 'inspect'? Choose from run, "
-            "inspect, ",
+            "runs, inspect, ",
         ),
         (
             ["inspect", "x", "--stepp", "3"],
@@ -440,6 +440,7 @@ def test_the_directory_of_the_runs_is_runs_by_default(logdir, capsys, monkeypatc
 
 COMMANDS = (
     "run",
+    "runs",
     "inspect",
     "compare",
     "what-if",

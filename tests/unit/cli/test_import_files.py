@@ -195,6 +195,15 @@ def test_a_directory_of_xla_becomes_a_run_with_its_largest_module_first(tmp_path
     assert main(["inspect", logdir]) == 0
     shown = capsys.readouterr().out
     assert "Net/block_0" in shown and "capacity unknown" in shown
+    # AND the list of runs has the records of the HTTP API
+    assert main(["runs", logdir, "--format", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["format"] == 1 and listed["plugin_version"]
+    (entry,) = listed["runs"]
+    assert (entry["run"], entry["rank"], entry["status"]) == ("dump", 0, "ok")
+    assert entry["devices"][0]["peak_bytes"] == first.in_use_bytes
+    assert main(["runs", logdir]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["run", "status", "device"]
 
 
 def test_live_arrays_of_jax_become_held_tensors_with_lines(tmp_path, capsys) -> None:
