@@ -302,6 +302,7 @@ export const failedRequest = object({
   op: maybe(text),
   layer: maybe(text),
   requested_bytes: number,
+  step: number,
   free_bytes: number,
   largest_free_bytes: number,
 });
@@ -528,14 +529,6 @@ export const mapRef = object({
   regions: list(number),
 });
 export type MapRef = ReturnType<typeof mapRef>;
-
-export const plainRow = object({
-  layer: maybe(text),
-  category: oneOf(CATEGORIES),
-  trainable: maybe(flag),
-  bytes: number,
-});
-export type PlainRow = ReturnType<typeof plainRow>;
 
 export const tensorGroup = object({
   layer: maybe(text),
@@ -785,18 +778,18 @@ export const layersAnswer = object({
 });
 export type LayersAnswer = ReturnType<typeof layersAnswer>;
 
+export const measuredStep = object({
+  step: number,
+  in_use_bytes: number,
+  ledger: list(ledgerRow),
+});
+export type MeasuredStep = ReturnType<typeof measuredStep>;
+
 export const mapsAnswer = object({
   run: text,
   maps: list(mapRef),
 });
 export type MapsAnswer = ReturnType<typeof mapsAnswer>;
-
-export const measuredStep = object({
-  step: number,
-  in_use_bytes: number,
-  ledger: list(plainRow),
-});
-export type MeasuredStep = ReturnType<typeof measuredStep>;
 
 export const overviewHead = object({
   run: text,
@@ -831,7 +824,7 @@ export const plan = object({
   code: text,
   options: list(planOption),
   curve: list(planPoint),
-  ledger: list(plainRow),
+  ledger: list(ledgerRow),
   sentences: list(text),
   model: text,
   run: text,
@@ -1060,7 +1053,7 @@ export const whatIf = object({
   reproduced: reproduced,
   assumptions: list(text),
   recorded: recordedSteps,
-  ledger: list(plainRow),
+  ledger: list(ledgerRow),
   measured: maybe(measuredStep),
 });
 export type WhatIf = ReturnType<typeof whatIf>;

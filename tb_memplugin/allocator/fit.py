@@ -81,7 +81,7 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
     requested. A region within the limit that the device refused does not count as free."""
     pool = pool_at(memory_map)
     if pool is None:
-        return None, "The verdict is unknown: the pool's size or the bytes in use are missing."
+        return None, "The pool's size or the bytes in use are unknown."
     rounded, unreserved = rounded_bytes(requested), unreserved_bytes(memory_map) or 0
     usable = pool.free_bytes
     figures = (

@@ -414,20 +414,20 @@ def _unknown_of_request(event: OomEvent) -> Iterator[str]:
             f"{format_bytes(event.uncertain_bytes)}."
         )
     if event.requested_bytes is None and event.library is None:
-        yield "The size of the request is unknown: TensorFlow did not report it."
+        yield f"{_UNREPORTED}."
+
+
+_UNREPORTED = "TensorFlow did not report the size of the request"
 
 
 def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
     requested = event.requested_bytes
     if requested is None:
-        return None, (
-            "The verdict is unknown: so is the size of the request, with "
-            f"{format_bytes(free)} free."
-        )
+        return None, (f"{_UNREPORTED}. {format_bytes(free)} were free.")
     figures = f"{format_bytes(requested)} requested; {format_bytes(free)} free."
     if requested - event.uncertain_bytes > free:
         return "capacity", figures
-    return None, f"The verdict is unknown: the free chunks are. {figures}"
+    return None, f"The free chunks are unknown. {figures}"
 
 
 def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:
@@ -440,15 +440,15 @@ def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, st
         )
         if least[0] == most[0]:
             return cause, reason
-        return None, f"The verdict is unknown: the request is not known exactly enough. {reason}"
+        return None, f"The size of the request is not known exactly enough. {reason}"
     sizes = free_sizes(memory_map)
     largest, total = int(sizes.max(initial=0)), int(sizes.sum())
     if memory_map.complete and largest == total and not unreserved_bytes(memory_map):
         return "capacity", (
-            "The size of the request is unknown, but more than the "
-            f"{format_bytes(largest)} free, which are a single chunk."
+            f"{_UNREPORTED}. It was more than the {format_bytes(largest)} free, which are a single "
+            "chunk."
         )
     return None, (
-        "The verdict is unknown: so is the size of the request, but it is more than the largest "
-        f"free chunk of {format_bytes(largest)}, with {format_bytes(total)} free in total."
+        f"{_UNREPORTED}. It was more than {format_bytes(largest)}, the largest free chunk; "
+        f"{format_bytes(total)} were free in all."
     )

@@ -31,14 +31,14 @@ from tb_memplugin.export import (
     trace_events,
 )
 from tb_memplugin.fit import (
+    MEASURE,
     Plan,
     WhatIf,
     answer_of,
     checked_conditions,
-    describe_plan,
     describe_what_if,
 )
-from tb_memplugin.schema import PHASES, Run, clean, format_bytes, some, unknown_name
+from tb_memplugin.schema import PHASES, Run, as_json, clean, format_bytes, some, unknown_name
 from tb_memplugin.server import DATA_ROUTES, Lookup, RunList, data_body
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
@@ -112,23 +112,56 @@ def summary(
     """The run to look at first in few lines, below a line for each if there are several of them."""
     workers = {name: loaded.by_worker(name) for name in runs}
     table, first = runs_table(runs, workers)
-    after = next_commands(runs[first], logdir, first if len(loaded) > 1 else None)
+    after = next_commands(runs[first], logdir, first if len(loaded) > 1 else None, loaded)
     text = summarize_run(runs[first], selection or Selection(), workers[first], after)
     return f"{table}\n\n{text}" if len(runs) > 1 else text
 
 
-def next_commands(run: Run, logdir: str, name: str | None) -> list[str]:
-    """How to see the run, which is `name` of several, and what answers its failure or finding."""
-    where = shlex.quote(logdir) + ("" if name is None else f" --run {shlex.quote(name)}")
+MOST_SIBLINGS = 20  # runs that are read to find one that answers the failure of another
+
+
+def next_commands(
+    run: Run, logdir: str, name: str | None, others: Mapping[str, Run] | None = None
+) -> list[str]:
+    """How to see the run, which is `name` of several, and what answers its failure or finding: of a
+    failure before any traced step, one of the `others` may."""
+    place = shlex.quote(logdir)
+    where = place + ("" if name is None else f" --run {shlex.quote(name)}")
     device = shown_device(run)
-    failed, traced = failure_of(run, device), any(one.device == device for one in run.requests)
-    if traced and failed is not None and failed.during == "step":
+    failed, traced = failure_of(run, device), _has_steps(run, device)
+    in_step = failed is not None and failed.during == "step"
+    sibling = _sibling(run, name, device, others or {}) if in_step and not traced else None
+    if traced and in_step:
         answer = f"plan {where} --budget 100%"
+    elif sibling is not None and failed is not None:
+        size = "" if failed.batch_size is None else f" --batch-size {failed.batch_size}"
+        answer = f"what-if {place} --run {shlex.quote(sibling)}{size}"
     elif run.findings or failed is not None or not traced:
         answer = f"inspect {where} --verbose"
     else:
         answer = f"what-if {where}"
-    return ["", f"tensorboard --logdir {shlex.quote(logdir)}", f"tb-memplugin {answer}"]
+    measure = [MEASURE] if in_step and not traced and sibling is None else []
+    return ["", *measure, f"tensorboard --logdir {place}", f"tb-memplugin {answer}"]
+
+
+def _has_steps(run: Run, device: str | None) -> bool:
+    return any(one.device == device and one.phase == "train" for one in run.requests)
+
+
+def _sibling(
+    run: Run, name: str | None, device: str | None, others: Mapping[str, Run]
+) -> str | None:
+    """Another run of the same layers that has traced training steps; None without one."""
+
+    def layers(one: Run) -> list[tuple[str, str]]:
+        table = one.layer_tables[-1].layers if one.layer_tables else ()
+        return [(layer.path, layer.type) for layer in table]
+
+    own = layers(run)
+    for other in [one for one in others if one != name][:MOST_SIBLINGS] if own else ():
+        if _has_steps(others[other], device) and layers(others[other]) == own:
+            return other
+    return None
 
 
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
@@ -251,7 +284,7 @@ def _what_if(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     name, run = _only_run(options)
     answer = plan_of_run(run, options.budget, options.device, options.batch_size)
-    return _print(options, name, answer, answer.fits, describe_plan(answer))
+    return _print(options, name, answer, answer.fits, as_json(answer))
 
 
 def _print(

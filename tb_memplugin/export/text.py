@@ -2,6 +2,7 @@
 twenty lines. Pure."""
 
 import dataclasses
+import itertools
 import textwrap
 import time
 from collections import Counter, defaultdict
@@ -49,6 +50,7 @@ from tb_memplugin.schema import (
     Layer,
     LayerActivations,
     LayerTable,
+    LedgerRow,
     Oom,
     Phase,
     Run,
@@ -62,6 +64,7 @@ from tb_memplugin.schema import (
     group_sums,
     is_pinned,
     stack_order,
+    sums_by,
     unit_for,
     unrecorded_devices,
     values_of,
@@ -75,6 +78,7 @@ MAX_DEVICES = 8  # most columns of the breakdown: the devices with the highest p
 MAX_WORKERS = 20  # most rows of workers: those that stopped early, then the first ones
 MAX_LINES = 12  # printed spans and sentences of the pool: the last ones
 SUMMARY_LINES, SUMMARY_LAYERS = 20, 5  # most lines of a summary, and layers in it
+_IN_BANNER = ("growth", "session_growth")  # what the answer on growth says already
 MAX_OWNERS = 12  # listed owners of memory at a failure; the others are summed in one line
 _WHEN = {
     "measured": "measured at step end",
@@ -689,17 +693,17 @@ def summarize_run(
     absent = [] if devices else unrecorded_devices(run.notes)
     failed, lines = failure_of(run, device), [*absent, _title(run)]
     cause = [] if failed is None or not selection.includes(failed) else [_cause(failed)]
-    found = [
-        *cause,
-        *(f"not read: {one}" for one in run.damage),
-        *(f"finding: {one.sentence}" for one in run.findings),
-    ]
+    every = () if device is None else answers(run, device, selection.phase, by_worker)
+    growing = () if cause else (one.details for one in every if one.name == "growing")
+    banner = " ".join(itertools.chain(*growing))
+    found = [*cause, *(f"not read: {one}" for one in run.damage)]
+    for one in run.findings:
+        if not (banner and one.kind in _IN_BANNER and one.device == device):
+            found.append(f"finding: {one.sentence}")
     if device is not None:
         lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")
-        said = [
-            dataclasses.replace(one, details=())
-            for one in answers(run, device, selection.phase, by_worker)
-        ]
+        lines += _wrapped([clean(banner)], "", "  ")
+        said = [dataclasses.replace(one, details=()) for one in every]
         if cause:  # which says what was free
             said = [one for one in said if one.name != "fragmented" and one.status != "unknown"]
         lines += [
@@ -709,7 +713,11 @@ def summarize_run(
         ]
         inside = None if failed is None else request_contents(failed)
         largest = inside or largest_layer(run, device, selection.phase or device_phase(run, device))
-        if largest is not None and largest.tensors and selection.step is None:
+        place = _largest_place(run, device, selection)
+        sums = () if place is None else _layer_sums(place).most_common(1)
+        # Of a layer only if no other memory takes more than it.
+        is_most = inside is not None or any(path is not None for path, _ in sums)
+        if largest is not None and largest.tensors and selection.step is None and is_most:
             found.append(f"{largest.sentence.removesuffix('.')}.")
         compared = describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
         found += [f"{one['stopped_early']}." for one in compared["workers"] if one["stopped_early"]]
@@ -754,30 +762,40 @@ def _cause(oom: Oom) -> str:
     return f"{requested}. {causes.get(oom.verdict or '', oom.reason)}".rstrip()
 
 
+def _largest_place(run: Run, device: str, selection: Selection) -> Oom | Snapshot | None:
+    """The failure, or else the traced step with the highest peak; None without a breakdown."""
+    failed = failure_of(run, device)
+    if failed is not None and failed.ledger and selection.includes(failed):
+        return failed
+    own = (one for one in run.snapshots if one.device == device and selection.includes(one))
+    return max(own, key=lambda one: one.in_use_bytes, default=None)
+
+
+def _rows_of(place: Oom | Snapshot) -> tuple[LedgerRow, ...]:
+    """The rows of a breakdown, with those inside the failed request."""
+    return (*place.ledger, *(place.request_ledger if isinstance(place, Oom) else ()))
+
+
+def _layer_sums(place: Oom | Snapshot) -> Counter[str | None]:
+    return sums_by(_rows_of(place), lambda row: row.layer)
+
+
 def _largest_layers(
     run: Run, device: str, selection: Selection, by_worker: Mapping[str, Run]
 ) -> list[str]:
     """The layers that hold most at the failure, or else in the traced step with the highest
     peak."""
-    places: list[Oom | Snapshot] = [
-        one for one in run.snapshots if one.device == device and selection.includes(one)
-    ]
-    failed = failure_of(run, device)
-    if failed is not None and failed.ledger and selection.includes(failed):
-        places = [failed]
-    if not places:
+    place = _largest_place(run, device, selection)
+    if place is None:
         step = selection.step
         return [
             "No step has a breakdown."
             if step is None
             else _without_breakdown(run, device, selection, step)
         ]
-    place = max(places, key=lambda one: one.in_use_bytes or 0)
     table = table_at(with_layers_of(run, by_worker, device).layer_tables, place.step)
-    sums, categories = Counter[str | None](), Counter[str]()
-    request = () if isinstance(place, Snapshot) else place.request_ledger
-    for row in (*place.ledger, *request):
-        sums[row.layer] += row.bytes
+    sums, categories = _layer_sums(place), Counter[str]()
+    for row in _rows_of(place):
         categories[row.category.replace("_", " ")] += row.bytes if row.layer is None else 0
     mostly = max(categories, key=categories.__getitem__, default=UNKNOWN)
     layers = () if table is None else table.layers
@@ -791,10 +809,10 @@ def _largest_layers(
         for path, size in sums.most_common()
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
-    is_failure = place is failed or getattr(place, "at_failure", False)
+    is_failure = isinstance(place, Oom) or place.at_failure
     peak = "highest traced peak" if selection.step is None else "peak"
     title = f"memory at the {'failure' if is_failure else peak}"
-    title += " with the request" if request else ""
+    title += " with the request" if isinstance(place, Oom) and place.request_ledger else ""
     title += "" if place.step is None else f", step {place.step}"
     return _shares(title, entries, sum(sums.values()), most).split("\n")
 

@@ -27,6 +27,7 @@ from tb_memplugin.fit.demand import (
 from tb_memplugin.fit.evidence import Evidence, Failure, Ran, recorded_program, stretch
 from tb_memplugin.fit.fixes import (
     MAX_FIXED,
+    MEASURE,
     Advice,
     advice,
     beyond_batch,
@@ -41,13 +42,11 @@ from tb_memplugin.fit.plans import (
     PlanOption,
     TimeSource,
     code_of,
-    describe_plan,
 )
 from tb_memplugin.fit.prediction import (
     FITS,
     Prediction,
     WhatIf,
-    describe_measured,
     describe_what_if,
     measured_snapshot,
 )

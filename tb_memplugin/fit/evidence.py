@@ -33,7 +33,7 @@ from tb_memplugin.schema import (
 )
 
 _TRAIN: Phase = "train"
-_SMALLER: Mapping[Phase | None, str] = {
+SMALLER: Mapping[Phase | None, str] = {
     "validation": "validation_batch_size of fit, batch_size of evaluate, or the data set's own",
     "predict": "batch_size of predict, or the data set's own",
 }
@@ -66,6 +66,8 @@ class Verdict(NamedTuple):
     sentences: tuple[str, ...] = ()  # why
     within_bytes: int | None = None  # the capacity within which steps ran that prove that it fits
     failed: FailedRequest | None = None  # what failed under exactly these conditions
+    # the highest recorded peak under exactly these conditions
+    recorded_bytes: int | None = None
     # a sentence on the failure that ended the run, if its training steps may fit
     elsewhere: str | None = None
 
@@ -96,15 +98,7 @@ class Evidence:
     # a sentence on why steps that ran prove nothing of later ones: memory grows, or shapes differ
     refused: str | None = None
     other_failure: OtherFailure | None = None
-    highest_bytes: int | None = None  # the highest peak of the run, of all its steps
-
-    def recorded_bytes(self, batch_size: int | None) -> int | None:
-        """The highest recorded peak of a batch size that ran, or of the whole run if there is no
-        other one."""
-        ran = self.ran.get(batch_size or 0)
-        if ran is None:
-            return None
-        return ran.peak.high_bytes if len(self.ran) > 1 else self.highest_bytes
+    highest_bytes: int = 0  # the highest peak of the run, of all its steps; 0 if unknown
 
     @property
     def spread(self) -> float:
@@ -131,7 +125,12 @@ class Evidence:
             return Verdict()
         within = self.ran[proof].capacity_bytes
         said = f"Recorded: batch size {proof:,} ran within {format_bytes(within)}."
-        return Verdict(True, sentences=() if proof == batch_size else (said,), within_bytes=within)
+        sentences = () if proof == batch_size else (said,)
+        recorded = None
+        if batch_size in self.ran:
+            of_run = self.highest_bytes if len(self.ran) == 1 else 0
+            recorded = max(self.ran[batch_size].peak.high_bytes, of_run)
+        return Verdict(True, None, sentences, within, recorded_bytes=recorded)
 
     def of_run(self, training: Verdict, wanted: Conditions, shown: "Evidence") -> Verdict:
         """The verdict on the run, from that on its training; `shown` is what the run shows of the
@@ -341,8 +340,7 @@ def recorded_evidence(
         high = max(*(measured.values() if size == max(sizes) else all_steps), median)
         ran[size] = Ran(Interval(min(*traced, median), median, high), within)
     highest = highest_peak(run, device)
-    most = None if highest is None or highest.at_step_end else highest.bytes
-    return Evidence(ran, failed, refused, other, most)
+    return Evidence(ran, failed, refused, other, 0 if highest is None else highest.bytes)
 
 
 def _what(oom: Oom) -> str:
@@ -360,7 +358,7 @@ def _other_failure(oom: Oom, trained: int | None) -> OtherFailure:
     )
     is_training = oom.phase == "train" and oom.during in (None, "step")
     said += "" if is_training else " Only its training steps are predicted."
-    if oom.phase in _SMALLER:
+    if oom.phase in SMALLER:
         said += f" {smaller_batch(oom)}"
         if trained and trained < (oom.batch_size or 0):
             # a forward pass alone, of as many examples as trained
@@ -371,7 +369,7 @@ def _other_failure(oom: Oom, trained: int | None) -> OtherFailure:
 def smaller_batch(oom: Oom) -> str:
     """A sentence on how to make the batches of validation or prediction smaller."""
     than = "" if oom.batch_size is None else f" than {oom.batch_size:,}"
-    return f"Choose a smaller batch{than}: {_SMALLER[oom.phase]}."
+    return f"Choose a smaller batch{than}: {SMALLER[oom.phase]}."
 
 
 def _growth(run: Run, device: str) -> str | None:

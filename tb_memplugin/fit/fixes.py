@@ -14,6 +14,7 @@ from tb_memplugin.fit.changes import rows_of
 from tb_memplugin.fit.conditions import PEAK, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
     NOTHING,
+    SMALLER,
     Evidence,
     layer_table_of,
     measured_peak,
@@ -52,7 +53,7 @@ _LASTING = ("weights", "optimizer_state", "weight_gradients", "other_state")
 """Categories of chunks whose sizes do not depend on the batch."""
 _NONE = "No fix could be simulated"
 _UNKNOWN_REST = f"{_NONE}: the first step ran out of memory, so the rest of it is unknown."
-_MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, data))"
+MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, data))"
 
 
 class Advice(NamedTuple):
@@ -74,7 +75,7 @@ def advice(session: Run, oom: Oom) -> Advice:
         )
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
     steps = recorded_program(before, oom.device, oom.phase)
-    helps = _MEASURE if oom.phase == "train" else smaller_batch(oom)
+    helps = MEASURE if oom.phase == "train" else smaller_batch(oom)
     if all(one.first for one in steps):
         helps = beyond_batch(session, oom) or helps
         if oom.requests is None:
@@ -243,7 +244,7 @@ class _Finder:
     def _smaller_batch(self, largest: int) -> Fix:
         before = f" instead of {self._batch}"
         if self._oom.phase != "train":
-            before = f"{before} ({smaller_batch(self._oom).partition(': ')[2].rstrip('.')})"
+            before = f"{before} ({SMALLER[self._oom.phase]})"
         if not largest:
             sentence = f"Simulated: even a batch size of 1{before} fails."
             return Fix("batch", "Batch size 1", sentence, enough=False)

@@ -4,16 +4,14 @@ apply it. Pure."""
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tb_memplugin.fit.asking import PeakSource
 from tb_memplugin.fit.conditions import Interval
-from tb_memplugin.fit.prediction import describe_rows
 from tb_memplugin.schema import (
     Layer,
     LedgerRow,
     Run,
-    as_json,
     clean,
     counted,
     format_bytes,
@@ -170,10 +168,6 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return html_text(str(self))
-
-
-def describe_plan(plan: Plan) -> dict[str, Any]:
-    return {**as_json(plan, without=("ledger",)), "ledger": describe_rows(plan.ledger)}
 
 
 def _lines(plan: Plan) -> list[str]:

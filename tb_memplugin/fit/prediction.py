@@ -150,7 +150,7 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
         **values_of(prediction, "batch_size", "capacity_bytes", *PEAK, "fits"),
         "recorded_peak_bytes": prediction.recorded_peak_bytes,
         "sentence": answer.sentence,
-        "fails_at": describe_failure(prediction.fails_at),
+        "fails_at": as_json(prediction.fails_at),
         "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
         "largest_batch_size": answer.largest_batch_size,
         "method": prediction.method,
@@ -161,19 +161,8 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
             "steps": list(answer.recorded_steps),
             "peak_bytes": answer.measured_peak_bytes,
         },
-        "ledger": describe_rows(prediction.ledger),
+        "ledger": as_json(prediction.ledger),
     }
-
-
-def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
-    names = ("op", "layer", "requested_bytes", "free_bytes", "largest_free_bytes")
-    return None if failed is None else values_of(failed, *names)
-
-
-def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
-    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of
-    its own."""
-    return [values_of(row, "layer", "category", "trainable", "bytes") for row in rows]
 
 
 def _lines(answer: WhatIf) -> list[str]:
@@ -309,9 +298,3 @@ def measured_snapshot(
     if recorded:
         return max(recorded, key=lambda one: one.in_use_bytes)
     return min(candidates, key=lambda one: (abs(one.step - steps[-1]), -one.in_use_bytes))
-
-
-def describe_measured(snapshot: Snapshot | None) -> dict[str, Any] | None:
-    if snapshot is None:
-        return None
-    return {**values_of(snapshot, "step", "in_use_bytes"), "ledger": describe_rows(snapshot.ledger)}

@@ -39,7 +39,7 @@ from tb_memplugin.fit.evidence import (
 )
 from tb_memplugin.fit.prediction import Prediction
 from tb_memplugin.fit.recording import Recording
-from tb_memplugin.fit.search import largest
+from tb_memplugin.fit.search import EVERY_SIZE, largest
 from tb_memplugin.fit.simulation import SIMULATED_STEPS, simulated
 from tb_memplugin.fit.trials import (
     LASTING_STEPS,
@@ -142,8 +142,7 @@ class Predictor(Recording):
             return dataclasses.replace(unknown, fits=verdict.fits, assumptions=texts)
         found = self.peaks(wanted)
         method, assumptions = found.method, found.sentences
-        has_run = verdict.within_bytes is not None and batch in self.evidence.ran
-        if method == "recorded" and not has_run:
+        if method == "recorded" and verdict.recorded_bytes is None:
             # its peak is measured, but the simulation says whether it fits
             case = self.case(wanted)
             method, assumptions = case.method, case.sentences
@@ -166,7 +165,7 @@ class Predictor(Recording):
             assumptions=texts,
             ledger=found.ledger,
             demand_bytes=found.demand_bytes,
-            recorded_peak_bytes=self.evidence.recorded_bytes(batch) if has_run else None,
+            recorded_peak_bytes=verdict.recorded_bytes,
             elsewhere=verdict.elsewhere,
         )
 
@@ -202,12 +201,12 @@ class Predictor(Recording):
         plans."""
 
         def simulate() -> bool:
-            batch, most = wanted.batch_size, None
-            if not (wanted.frozen or wanted.accumulate or wanted.recompute):
-                most = self.largest_batch_size(wanted, asked=batch)
-            if most is None or batch is None:
+            batch, changes = wanted.batch_size, (wanted.frozen, wanted.accumulate, wanted.recompute)
+            # The search tries these sizes as well, but may try many larger ones first.
+            if batch is None or any(changes) or (batch <= EVERY_SIZE and self._passes(wanted)):
                 return self._passes(wanted)
-            return batch <= most
+            most = self.largest_batch_size(wanted, asked=batch)
+            return self._passes(wanted) if most is None else batch <= most
 
         return _once(self._known, ("fits", wanted), simulate)
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PEAK, Conditions, refuse_unmatched
-from tb_memplugin.fit.prediction import Enough, WhatIf, describe_failure
+from tb_memplugin.fit.prediction import Enough, WhatIf
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.recording import OTHER_SIZES_UNKNOWN
 from tb_memplugin.fit.search import bisected, smallest_capacity
-from tb_memplugin.schema import values_of
+from tb_memplugin.schema import as_json, values_of
 
 CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
 """Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest
@@ -95,7 +95,7 @@ def curve(predictor: Predictor, conditions: Conditions) -> list[dict[str, Any]]:
     return [
         {
             **values_of(one, "batch_size", *PEAK, "fits"),
-            "fails_at": describe_failure(one.fails_at),
+            "fails_at": as_json(one.fails_at),
         }
         for one in found
         if one.peak_bytes is not None

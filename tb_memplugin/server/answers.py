@@ -376,27 +376,10 @@ class DevicesAnswer(OfRun):
 
 
 @dataclass(frozen=True)
-class PlainRow:
-    layer: str | None
-    category: schema.Category
-    trainable: bool | None
-    bytes: int
-
-
-@dataclass(frozen=True)
 class MeasuredStep:
     step: int
     in_use_bytes: int
-    ledger: Sequence[PlainRow]
-
-
-@dataclass(frozen=True)
-class FailedRequest:
-    op: str | None
-    layer: str | None
-    requested_bytes: int
-    free_bytes: int
-    largest_free_bytes: int
+    ledger: Sequence[schema.LedgerRow]
 
 
 @dataclass(frozen=True)
@@ -406,7 +389,7 @@ class CurvePoint:
     low_bytes: int
     high_bytes: int
     fits: bool | None
-    fails_at: FailedRequest | None
+    fails_at: fit.FailedRequest | None
 
 
 @dataclass(frozen=True)
@@ -453,14 +436,14 @@ class WhatIf(OfDevice):
     recorded_peak_bytes: _Size
     fits: bool | None
     sentence: str
-    fails_at: FailedRequest | None
+    fails_at: fit.FailedRequest | None
     enough_capacity_bytes: _Size
     largest_batch_size: _Size
     method: fit.Method
     reproduced: fit.Reproduced
     assumptions: _Texts
     recorded: RecordedSteps
-    ledger: Sequence[PlainRow]
+    ledger: Sequence[schema.LedgerRow]
     measured: MeasuredStep | None
 
 
@@ -483,5 +466,4 @@ class DemandAnswer(OfDevice):
 class Plan(fit.Plan):
     """A plan of `fit` with the run's name."""
 
-    ledger: Sequence[PlainRow]  # type: ignore[assignment]  # without rounding, which has own rows
     run: str

@@ -19,8 +19,6 @@ from tb_memplugin.fit import (
     capacity_bytes,
     checked_conditions,
     describe_demand,
-    describe_measured,
-    describe_plan,
     describe_what_if,
     device_of,
     measured_snapshot,
@@ -29,7 +27,7 @@ from tb_memplugin.fit import (
 )
 from tb_memplugin.fit import batch_limit as limit_of
 from tb_memplugin.fit import curve as curve_of
-from tb_memplugin.schema import with_layers_of
+from tb_memplugin.schema import record_of, with_layers_of
 from tb_memplugin.server import answers as of
 from tb_memplugin.server.ahead import Question
 from tb_memplugin.server.lookup import Lookup
@@ -88,7 +86,8 @@ def _what_if(predictor: Predictor, conditions: Conditions, loaded: LoadedRun) ->
     seen = measured_snapshot(
         loaded.run, answer.device, answer.recorded_steps, answer.prediction.batch_size
     )
-    return {**describe_what_if(answer), "measured": describe_measured(seen)}
+    measured = None if seen is None else record_of(of.MeasuredStep, seen)
+    return {**describe_what_if(answer), "measured": measured}
 
 
 def _curve(predictor: Predictor, conditions: Conditions, loaded: LoadedRun) -> dict[str, Any]:
@@ -120,7 +119,7 @@ def plan(
         found = plan_for(of_device, chosen, size, batch_size)
         segments = sum(len(part) for option in found.options for part in option.segments)
         rows = 20 + len(found.ledger) + segments
-        return of.Plan(run=loaded.run.name, **describe_plan(found)), _ROW_BYTES * rows
+        return record_of(of.Plan, found, run=loaded.run.name), _ROW_BYTES * rows
 
     return _once(lookup, ("plan", run, chosen, size, batch_size), loaded, compute)
 

@@ -18,7 +18,7 @@ import type {
   CurvePoint,
   FailedRequest,
   Method,
-  PlainRow,
+  LedgerRow,
   Plan,
   PlanOption,
   WhatIf,
@@ -110,7 +110,7 @@ export interface NamedPeak extends PeakRange {
   label: string;
   /** Where it was measured: other views show other steps. */
   moment?: string;
-  ledger: readonly PlainRow[];
+  ledger: readonly LedgerRow[];
 }
 
 export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
@@ -190,13 +190,13 @@ export function pointOf(curve: readonly CurvePoint[], batchSize: number | null):
 }
 
 export function ledgerTable(peaks: readonly NamedPeak[]): Table {
-  const keyOf = ({ layer, category, trainable }: PlainRow): string =>
+  const keyOf = ({ layer, category, trainable }: LedgerRow): string =>
     JSON.stringify([layer, category, trainable]);
   const rows = new Map(peaks.flatMap(({ ledger }) => ledger.map((row) => [keyOf(row), row])));
   const column = (wanted: NamedPeak["name"][]) => {
     const own = peaks.find(({ name }) => wanted.includes(name))?.ledger ?? [];
     const sums = sumsBy(own, keyOf, ({ bytes }) => bytes);
-    return ([key]: [string, PlainRow]): number | null =>
+    return ([key]: [string, LedgerRow]): number | null =>
       sums.get(key) ?? (sums.size > 0 ? 0 : null);
   };
   return tableOf([...rows], {

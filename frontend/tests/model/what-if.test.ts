@@ -56,18 +56,18 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   assumptions: [],
   recorded: { batch_sizes: [8, 4], steps: [0, 1, 3], peak_bytes: 164 * MIB },
   ledger: [
-    { layer: "a", category: "weights", trainable: true, bytes: 40 * MIB },
-    { layer: "b", category: "weights", trainable: false, bytes: 10 * MIB },
-    { layer: "a", category: "activations", trainable: true, bytes: 100 * MIB },
-    { layer: "b", category: "activations", trainable: null, bytes: 16 * MIB },
+    { layer: "a", category: "weights", trainable: true, bytes: 40 * MIB, rounding_bytes: 0 },
+    { layer: "b", category: "weights", trainable: false, bytes: 10 * MIB, rounding_bytes: 0 },
+    { layer: "a", category: "activations", trainable: true, bytes: 100 * MIB, rounding_bytes: 0 },
+    { layer: "b", category: "activations", trainable: null, bytes: 16 * MIB, rounding_bytes: 0 },
   ],
   measured: {
     step: 3,
     in_use_bytes: 150 * MIB,
     ledger: [
-      { layer: "a", category: "weights", trainable: true, bytes: 40 * MIB },
-      { layer: "a", category: "activations", trainable: true, bytes: 109 * MIB },
-      { layer: null, category: "rounding", trainable: null, bytes: MIB },
+      { layer: "a", category: "weights", trainable: true, bytes: 40 * MIB, rounding_bytes: 0 },
+      { layer: "a", category: "activations", trainable: true, bytes: 109 * MIB, rounding_bytes: 0 },
+      { layer: null, category: "rounding", trainable: null, bytes: MIB, rounding_bytes: 0 },
     ],
   },
   ...changed,
@@ -180,6 +180,7 @@ describe("its figures", () => {
       op: "net/conv1/Relu",
       layer: "net/conv1",
       requested_bytes: 61 * MIB,
+      step: 0,
       free_bytes: 0,
       largest_free_bytes: 0,
     };

@@ -91,7 +91,9 @@ def test_an_unknown_or_rounded_request_has_a_verdict_only_if_all_that_it_may_be_
         "by at most 512 KiB" in sentence for sentence in oom.not_available
     )
     close = post_mortem(dataclasses.replace(rough, requested_bytes=8 * MIB), MAP)
-    assert close.verdict is None and close.reason.startswith("The verdict is unknown")
+    assert close.verdict is None and close.reason.startswith(
+        "The size of the request is not known exactly enough. "
+    )
 
 
 def test_bytes_without_a_chunk_are_unattributed_and_a_failure_without_chunks_keeps_its_notes() -> (

@@ -12,13 +12,15 @@ import sys
 from typing import Any
 
 import pytest
-from reading_cases import HELD_PATH, make_samples, make_snapshot, write_small_run
+from reading_cases import HELD_PATH, MIB, make_run, make_samples, make_snapshot, write_small_run
 
 import tb_memplugin
+from tb_memplugin.analysis import findings
 from tb_memplugin.cli import main
 from tb_memplugin.cli.commands import parser_for
 from tb_memplugin.cli.runs import next_commands
-from tb_memplugin.schema import UNKNOWN
+from tb_memplugin.export.text import summarize_run
+from tb_memplugin.schema import UNKNOWN, HeldTensorGroup, LedgerRow, Snapshot, TensorGroup
 from tb_memplugin.storage.write import RunWriter
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -204,6 +206,55 @@ def test_a_plan_is_named_for_a_failure_that_a_step_explains(during: str, command
     run = tb_memplugin.load(FIXTURES / "runs")["out_of_memory"]
     failed = dataclasses.replace(run, ooms=(dataclasses.replace(run.ooms[0], during=during),))
     assert next_commands(failed, "runs", None)[-1].split()[1] == command
+
+
+def test_a_failure_before_any_traced_step_is_answered_by_a_run_of_the_same_layers() -> None:
+    traced = tb_memplugin.load(FIXTURES / "runs")["out_of_memory"]
+    (oom,) = traced.ooms
+    failed = dataclasses.replace(oom, during="step")
+    first = dataclasses.replace(traced, requests=(), ooms=(failed,))
+    runs = {"batch_8": traced, "batch_96": first}
+    assert next_commands(first, "runs", "batch_96", runs)[-1] == (
+        "tb-memplugin what-if runs --run batch_8 --batch-size 96"
+    )
+    # AND without such a run, the next step is to measure
+    for table in (dataclasses.replace(traced.layer_tables[-1], layers=()), None):
+        other = dataclasses.replace(traced, layer_tables=() if table is None else (table,))
+        *_, measure, _, command = next_commands(first, "runs", "batch_96", {"other": other})
+        assert "largest_batch_size(model, data)" in measure
+        assert command == "tb-memplugin inspect runs --run batch_96 --verbose"
+
+
+def test_a_leak_is_said_first_and_whole() -> None:
+    # GIVEN a leak of tensors that the longest of paths keeps, and a layer with less than them
+    holder, line = (
+        f"list `{'history' * 6}` in module {'.'.join(['package'] * 6)}",
+        "demo/leak.py:79",
+    )
+
+    def holding(step: int) -> Snapshot:
+        size = 4 * step * MIB
+        held = HeldTensorGroup((64, 512), "float32", 1, size, holder, line)
+        plain = make_snapshot(step, activations=20 * MIB, held_tensors=(held,))
+        row = LedgerRow(None, "held_tensors", None, size, 0)
+        made = TensorGroup((5, 5), "float32", 1, 20 * MIB, "model/backbone", "activations")
+        return dataclasses.replace(
+            plain,
+            ledger=(row, *plain.ledger),
+            in_use_bytes=plain.in_use_bytes + size,
+            largest_tensors=(made,),
+        )
+
+    levels = [(100 + 4 * step) * MIB for step in range(100)]
+    run = make_run(make_samples(range(100), levels), snapshots=(holding(10), holding(90)))
+    found = dataclasses.replace(run, findings=tuple(findings({"": run})))
+    lines = summarize_run(found).splitlines()
+    said = lines[1 : next(at for at, one in enumerate(lines) if one.startswith("  Fits?"))]
+    assert " ".join(map(str.strip, said)) == (
+        f"Held tensors +320 MiB since step 10, kept alive by {holder}, made at {line}."
+    )
+    # THEN no finding says it again, and no layer is named though one has 5 % of the memory
+    assert not [one for one in lines if one.startswith(("finding: ", "backbone "))]
 
 
 def test_a_request_for_many_layers_counts_as_theirs() -> None:

@@ -15,8 +15,8 @@ import tb_memplugin
 from tb_memplugin import fit
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.fit import FITS, Conditions, Predictor, advice, describe_plan, describe_what_if
-from tb_memplugin.schema import format_bytes
+from tb_memplugin.fit import FITS, Conditions, Predictor, advice, describe_what_if
+from tb_memplugin.schema import as_json, format_bytes
 from tb_memplugin.server import DATA_ROUTES
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
@@ -300,7 +300,7 @@ def test_answers_are_computed_once_and_one_at_a_time(
 def test_the_plan_is_that_of_the_library(logdir: pathlib.Path) -> None:
     answer = ask(Handlers(Reader()), logdir, "plan", device=DEVICE, budget="20MiB")
     plan = tb_memplugin.plan(tb_memplugin.load(logdir)["traced"], budget="20MiB")
-    expected = json.loads(json.dumps(describe_plan(plan)))
+    expected = json.loads(json.dumps(as_json(plan)))
     assert {name: answer[name] for name in expected} == expected
     assert sum(row["bytes"] for row in answer["ledger"]) == answer["peak_bytes"]
 

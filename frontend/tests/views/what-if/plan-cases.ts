@@ -61,8 +61,14 @@ export const plan: Plan = {
   ],
   curve: [point(50, 0.4, 3), point(60, 0.2, 2), point(100, 0, 0)],
   ledger: [
-    { layer: "net/a", category: "activations", trainable: true, bytes: 40 * MIB },
-    { layer: "net/a", category: "weights", trainable: true, bytes: 20 * MIB },
+    {
+      layer: "net/a",
+      category: "activations",
+      trainable: true,
+      bytes: 40 * MIB,
+      rounding_bytes: 0,
+    },
+    { layer: "net/a", category: "weights", trainable: true, bytes: 20 * MIB, rounding_bytes: 0 },
   ],
   sentences: [],
 };

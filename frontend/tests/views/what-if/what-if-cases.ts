@@ -42,12 +42,14 @@ export const answer: WhatIf = {
   assumptions: [],
   recorded: { batch_sizes: [4], steps: [1], peak_bytes: 110 * MIB },
   ledger: [
-    { layer: "a", category: "activations", trainable: true, bytes: 180 * MIB },
-    { layer: "a", category: "weights", trainable: true, bytes: 22 * MIB },
+    { layer: "a", category: "activations", trainable: true, bytes: 180 * MIB, rounding_bytes: 0 },
+    { layer: "a", category: "weights", trainable: true, bytes: 22 * MIB, rounding_bytes: 0 },
   ],
   measured: {
     step: 1,
     in_use_bytes: 110 * MIB,
-    ledger: [{ layer: "a", category: "activations", trainable: true, bytes: 110 * MIB }],
+    ledger: [
+      { layer: "a", category: "activations", trainable: true, bytes: 110 * MIB, rounding_bytes: 0 },
+    ],
   },
 };
