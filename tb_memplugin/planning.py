@@ -39,7 +39,7 @@ def plan(
             the capacity.
         batch_size: Examples in a batch; by default as recorded, or as in the dataset, or Keras's 32
             for arrays.
-        device: Device of the run; by default the first accelerator with recorded requests.
+        device: Device of the run; by default the fullest accelerator with recorded requests.
 
     Returns:
         The plan; `print` shows it, and `remat` takes it. Its `fits` is None if nothing can be

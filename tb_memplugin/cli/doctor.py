@@ -107,7 +107,9 @@ def _gpu() -> tuple[bool, str]:
             tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
             for gpu in gpus
         ]
-        return True, ", ".join(names)
+        # see recorder.watch.collectives
+        several = "; replicas are traced from their second step on" if len(names) > 1 else ""
+        return True, ", ".join(names) + several
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     if not hidden and any(map(os.path.exists, _DRIVER_FILES)):
         return False, (

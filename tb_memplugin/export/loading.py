@@ -300,7 +300,7 @@ def what_if(
             globs; commas separate several in one text, and ``*`` also matches ``/``.
         optimizer: Name of a Keras optimizer in lower case, or ``momentum`` for SGD with momentum.
         precision: ``float32``, ``mixed_float16`` or ``mixed_bfloat16``.
-        device: Device of the run; by default the first accelerator with recorded requests.
+        device: Device of the run; by default the fullest accelerator with recorded requests.
 
     Returns:
         The answer; `print` shows it. Its `prediction.method` is ``unknown`` if nothing can be

@@ -132,11 +132,12 @@ class Predictor(Recording):
         wanted = self._filled(conditions)
         batch = wanted.batch_size
         self.ask(wanted)
-        verdict, replicas = self.verdict(wanted), self.later[-1].replicas if self.later else None
+        verdict = self.verdict(wanted)
         if self.evidence.other_failure is not None:
             verdict = self.evidence.of_run(verdict, wanted, self._evidence_for(wanted))
         unknown = Prediction(batch, wanted.capacity_bytes, reproduced=self.reproduced)
-        shared = (f"Batch sizes are those of all {replicas} replicas together.",) * bool(replicas)
+        whole = f"Batch sizes are those of all {self.replicas} replicas together."
+        shared = (whole,) if self.replicas else ()
         if verdict.unknown is not None:
             texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted), *shared)
             return dataclasses.replace(unknown, fits=verdict.fits, assumptions=texts)

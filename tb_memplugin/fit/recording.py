@@ -77,6 +77,11 @@ class Recording:
         return self.later[-1].capacity_bytes if self.later else None
 
     @property
+    def replicas(self) -> int | None:
+        """How many replicas trained together; None for one."""
+        return self.later[-1].replicas if self.later else None
+
+    @property
     def knows_other_batch_sizes(self) -> bool:
         """Whether the sizes for other batch sizes follow from the recorded steps."""
         latest = self.later[-1]
@@ -148,6 +153,8 @@ class Recording:
             return NO_BATCH_SIZE
         if self.unusable is not None:
             return self.unusable
+        if conditions.accumulate and self.replicas:
+            return "Unknown: Keras accumulates no gradients in a distribution strategy."
         recorded = recorded_precision(self.layers)
         if precision not in (None, recorded) and recorded not in (None, *PRECISIONS):
             return (

@@ -148,7 +148,8 @@ class Windows:
             self.schedule.only_requested()
             self._faults.warn(
                 "no step of this worker is traced: TensorFlow's profiler can crash all but the "
-                "first of several workers. trace_steps=[10, 100] traces these steps all the same"
+                "first of several workers. Its weights and optimizer state are inferred from the "
+                "layer table. trace_steps=[10, 100] traces these steps all the same"
             )
         self.schedule.learns = False
         wish = self.schedule.wants(phase, step, self._elapsed)

@@ -11,6 +11,7 @@ the first one, and goes on in the thread that receives the answer, in every oper
 
 from typing import Any
 
+from tb_memplugin.recorder.base import asked
 from tb_memplugin.recorder.watch.notes import call_notes
 
 
@@ -18,14 +19,18 @@ def replicas_met(trains: bool) -> bool:
     """Whether no group of replicas can meet for the first time in a step of functions that all ran
     before; `trains` is whether such a step changes variables. All groups of one process are one, as
     `MirroredStrategy` names each of them 1."""
-    certain = [
-        not _in_branch(graph)
-        for graph in list(call_notes.graphs)
-        for op in graph.get_operations()
-        if op.type.startswith("Collective")
-    ]
+    certain: list[bool] = []
+    for graph in list(call_notes.graphs):
+        found = asked(graph, _operations)
+        certain += [False] if found is None else found
     # Without an update, the function that has the operations may still be missing.
     return any(certain) or (not certain and (not trains or bool(call_notes.optimizers)))
+
+
+def _operations(graph: Any) -> list[bool]:
+    """Of each collective operation of a graph, whether it runs whenever its function does."""
+    found = [op for op in graph.get_operations() if op.type.startswith("Collective")]
+    return [not _in_branch(graph)] * len(found)
 
 
 def _in_branch(graph: Any) -> bool:

@@ -207,7 +207,14 @@ UNUSABLE = "!!there is a GPU, but TensorFlow cannot use it: pip install 'tensorf
 @pytest.mark.parametrize(
     ("gpus", "visible", "there", "version", "gpu", "tensorflow"),
     [
-        ("first second", "0", True, "2.16.0", "A100, second", "version 2.16.0, built with CUDA"),
+        (
+            "first second",
+            "0",
+            True,
+            "2.16.0",
+            "A100, second; replicas are traced from their second step on",
+            "version 2.16.0, built with CUDA",
+        ),
         ("", "0", False, "3.0.0-rc1", "none; CPU:0 is recorded", "version 3.0.0-rc1, built"),
         (
             "",

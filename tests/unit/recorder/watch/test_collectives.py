@@ -62,3 +62,8 @@ def test_replicas_met_in_an_operation_that_always_runs(
     monkeypatch.setattr(call_notes, "graphs", dict.fromkeys(graphs))
     watch = LayerWatch(Faults())
     assert (watch.replicas_met(trains=True), watch.replicas_met(trains=False)) == met
+    # AND a graph that cannot be read may have an operation
+    call_notes.graphs.clear()
+    call_notes.graphs[object()] = None
+    call_notes.traced_calls += 1
+    assert not watch.replicas_met(trains=True) and not watch.replicas_met(trains=False)
