@@ -32,4 +32,5 @@ from tb_memplugin.recorder.watch.segments import (
     segments_of,
 )
 from tb_memplugin.recorder.watch.variable_values import variable_address
+from tb_memplugin.recorder.watch.variables import Variables
 from tb_memplugin.recorder.watch.wrappers import hooks
