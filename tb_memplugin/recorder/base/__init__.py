@@ -24,6 +24,7 @@ from tb_memplugin.recorder.base.isolation import (
 )
 from tb_memplugin.recorder.base.reading import (
     ByIdentity,
+    Kept,
     asked,
     attribute,
     attributes,
@@ -32,6 +33,7 @@ from tb_memplugin.recorder.base.reading import (
     is_a,
     is_subclass,
     leaves,
+    note_code,
     own,
     own_list,
     quiet,

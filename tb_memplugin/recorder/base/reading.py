@@ -13,7 +13,7 @@ import logging
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -24,13 +24,31 @@ unread: dict[str, None] = {}
 """Names of the classes of the objects that could not be read."""
 
 
+_Question: TypeAlias = Callable[..., Any]
+_notes: list[tuple[Any, _Question, str] | None] | None = None
+"""What `Kept` depends on while it makes a value: an object and what was asked about it, None for
+what may have another answer next time."""
+
+
+def note_code() -> None:
+    """Note that the value that `Kept` makes depends on what the program's code answers."""
+    if _notes is not None:
+        _notes.append(None)
+
+
 def attributes(item: Any) -> dict[str, Any]:
     """The object's `__dict__`; an empty one for objects without."""
     try:
         found = object.__getattribute__(item, "__dict__")
     except Exception:
         return {}
+    if _notes is not None:
+        _notes.append((item, _value_ids, ""))
     return found if type(found) is dict else {}
+
+
+def _value_ids(item: Any, _: str) -> list[int]:
+    return list(map(id, attributes(item).values()))
 
 
 def own(item: Any, name: str, default: Any = None) -> Any:
@@ -42,7 +60,15 @@ def attribute(item: Any, name: str, default: Any = None) -> Any:
     """An attribute in the object's `__dict__`, or else what its class makes of it; None if that
     raises."""
     found = attributes(item)
-    return found[name] if name in found else asked(item, getattr, name, default)
+    if name in found:
+        return found[name]
+    if _notes is not None:
+        _notes.append((item, _answer_id, name))
+    return asked(item, getattr, name, default)
+
+
+def _answer_id(item: Any, name: str) -> int:
+    return id(asked(item, getattr, name, None))
 
 
 def is_a(item: Any, *kinds: type) -> bool:
@@ -89,10 +115,16 @@ def contained(value: Any, most: int | None = None) -> list[Any] | None:
 def own_list(item: Any, name: str) -> list[Any]:
     """The items of a list or a tuple in the object's `__dict__`; none if it is anything else."""
     value = own(item, name)
+    if value is not None and _notes is not None:
+        _notes.append((item, _item_ids, name))
     if value is None or type(value) is list:  # as most are
         return [] if value is None else value.copy()
     value = unwrapped(value)
     return [] if is_a(value, dict) else contained(value) or []
+
+
+def _item_ids(item: Any, name: str) -> list[int]:
+    return list(map(id, own_list(item, name)))
 
 
 def closure(function: types.FunctionType) -> dict[str, Any]:
@@ -132,6 +164,7 @@ def asked(item: Any, question: Callable[..., _T], *arguments: Any) -> _T | None:
         logger.debug("an object of type %s could not be read", name, exc_info=True)
         if len(unread) < MAX_CLASSES:
             unread[name] = None
+        note_code()
         return None
 
 
@@ -213,3 +246,47 @@ class ByIdentity(Generic[_T]):
 
     def __len__(self) -> int:
         return len(self._noted)
+
+
+class Kept(Generic[_T]):
+    """A value that was made of objects of the program. It is kept while what `reading` read of them
+    is the same: their attributes by identity, and the items of their lists. Keeps none of them
+    alive. For one thread."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        # what was asked about objects, with the answers; None if it cannot be asked again
+        self._read: list[tuple[Any, _Question, str, Any]] | None = None
+
+    def get(self, key: Any, make: Callable[[], _T]) -> _T:
+        """The value, made anew if the key is another one."""
+        if self._read is None or key != self._key or not _unchanged(self._read):
+            global _notes
+            self._read, _notes = None, []
+            try:
+                self.value = make()
+            finally:
+                notes, _notes = _notes, None
+            self._key, self._read = key, _answers(notes)
+        return self.value
+
+
+def _unchanged(read: list[tuple[Any, _Question, str, Any]]) -> bool:
+    for reference, question, name, answer in read:
+        item = reference()
+        if item is None or question(item, name) != answer:
+            return False
+    return True
+
+
+def _answers(notes: list[Any]) -> list[tuple[Any, _Question, str, Any]] | None:
+    if None in notes:
+        return None
+    different = {(id(item), question, name): item for item, question, name in notes}
+    try:
+        return [
+            (weakref.ref(item), question, name, question(item, name))
+            for (_, question, name), item in different.items()
+        ]
+    except TypeError:  # an object without weak references
+        return None

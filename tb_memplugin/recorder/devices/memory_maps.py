@@ -346,19 +346,24 @@ _checked: set[str] = set()
 """Devices of this process that passed their self-check."""
 
 
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
 def tensor_address(tensor: Any) -> int | None:
     """Address of an eager tensor's data in device memory, None if unknown. Reads the data pointer
     at the start of the DLManagedTensor in a DLPack capsule. The capsule must be dropped at once: a
     second reference to a variable's buffer would make the next assignment copy it."""
     import tensorflow as tf
 
+    if tensor.dtype in (tf.string, tf.variant, tf.resource):  # these abort the process
+        return None
     try:
         capsule = tf.experimental.dlpack.to_dlpack(tensor)
     except Exception:
         return None
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    managed = pointer(capsule, b"dltensor")
+    managed = _capsule_pointer(capsule, b"dltensor")
     return ctypes.c_void_p.from_address(managed).value if managed else None
 
 

@@ -295,6 +295,7 @@ def _roots() -> Iterator[Node]:
         yield Node(values, None, f"{code.co_name}() in {os.path.basename(code.co_filename)}")
 
 
+@functools.lru_cache(maxsize=8192)
 def _is_program(name: str) -> bool:
     package = name.partition(".")[0]
     return not _is_installed(package) and (package == name or not _is_installed(name))

@@ -10,7 +10,7 @@ from tb_memplugin.device_contents import CategorySum, DeviceContents, LayerSum, 
 from tb_memplugin.importers import read_dump
 from tb_memplugin.recorder.devices import MemoryMaps
 from tb_memplugin.recorder.devices import statistics as allocator
-from tb_memplugin.recorder.watch import HeldTensors, ObservedWindow, variables_of
+from tb_memplugin.recorder.watch import HeldTensors, ObservedWindow, Variables, variables_of
 from tb_memplugin.schema import IN_USE, Category, MemoryMap, TraceFacts, stack_order
 
 
@@ -45,7 +45,7 @@ def memory_summary(
     held = HeldTensors()
     found = held.find_models() if model is None else [model]
     models = [one for one in found if one is model or variables_of(one, "weights")]
-    window = ObservedWindow([(one, optimizer) for one in models], [], held)
+    window = ObservedWindow(Variables([(one, optimizer) for one in models], []), held)
     contents = []
     for device in chosen:
         dump = maps.read(device.name)

@@ -34,4 +34,5 @@ from tb_memplugin.recorder.watch.segments import (
 )
 from tb_memplugin.recorder.watch.slots import slots
 from tb_memplugin.recorder.watch.variable_values import variable_address, variable_bytes
+from tb_memplugin.recorder.watch.variables import Variables
 from tb_memplugin.recorder.watch.wrappers import hooks

@@ -97,6 +97,7 @@ class HeldTensors:
         self.captures = Captures()
         self.handles = ByIdentity[bool]()
         self._tensors = ByIdentity[KnownTensor]()
+        self._read_graphs = ByIdentity[int]()  # to the graph's version
         self._variables = ByIdentity[bool]()
         self._models = ByIdentity[bool]()
         self._datasets = ByIdentity[bool]()
@@ -152,6 +153,10 @@ class HeldTensors:
         self._search()
         return self.models()
 
+    def known_models(self) -> list[int]:
+        """Ids of the remembered models that are alive."""
+        return list(map(id, self._models))
+
     def models(self) -> list[Any]:
         """Remembered models that are alive, without those that are part of another one."""
         models = list(self._models)
@@ -174,9 +179,10 @@ class HeldTensors:
     def _know_handles(self) -> None:
         """Remember the resource handles that traced functions captured: they keep the memory of
         variables."""
-        graphs = (*self.captures.graphs, *registered_graphs())
-        for graph in {id(graph): graph for graph in graphs}.values():
-            self._add(_captured(graph) if hasattr(graph, "captures") else ())
+        for graph in (*self.captures.graphs, *registered_graphs()):
+            if self._read_graphs.get(graph) != graph.version:
+                self._read_graphs[graph] = graph.version
+                self._add(_captured(graph) if hasattr(graph, "captures") else ())
         self._add(former_variables.handles())
 
     def _remember(self, objects: Iterable[Any]) -> None:
@@ -207,9 +213,11 @@ class HeldTensors:
         import tensorflow as tf
 
         for tensor in tensors:
+            if tensor in self.handles or tensor in self._tensors:
+                continue
             if tensor.dtype == tf.resource:
                 self.handles.add(tensor)
-            elif tensor.dtype not in (tf.variant, tf.string) and tensor not in self._tensors:
+            elif tensor.dtype not in (tf.variant, tf.string):
                 self._tensors[tensor] = KnownTensor(tensor)
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> list[Entry]:

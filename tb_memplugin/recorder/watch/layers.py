@@ -11,6 +11,7 @@ from tb_memplugin.recorder.base import (
     attributes,
     contained,
     is_a,
+    note_code,
     own,
     own_list,
     unwrapped,
@@ -114,6 +115,7 @@ def _inner_layers(layer: Any) -> list[Any]:
 def _flattened(layer: Any) -> list[Any]:
     """As Keras 2 tracks them; none for a layer of Keras 3."""
     kinds = [package.layers.Layer for package in packages() if is_a(layer, package.layers.Layer)]
+    note_code()
     if not kinds:
         return []
     return list(kinds[0]._flatten_layers(layer, include_self=False, recursive=False))
@@ -122,6 +124,7 @@ def _flattened(layer: Any) -> list[Any]:
 def _leaves(module: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Values of a module's attributes and of the lists, tuples and dicts in them, with their paths,
     in order."""
+    note_code()
     ignored = getattr(type(module), "_TF_MODULE_IGNORED_PROPERTIES", ())
     found = sorted(attributes(module).items(), reverse=True, key=lambda pair: pair[0])
     pending: list[tuple[tuple[str, ...], Any]] = [

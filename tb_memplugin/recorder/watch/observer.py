@@ -14,6 +14,7 @@ from typing import Any
 from tb_memplugin.recorder.base import (
     ByIdentity,
     Faults,
+    Kept,
     asked,
     attribute,
     own,
@@ -53,16 +54,11 @@ class ObservedWindow:
     """Variables and held tensors at the start and end of a profiler window; for the training's
     thread. Keeps no model alive. `finding` are further arguments of the `find` of `held`."""
 
-    def __init__(
-        self,
-        models: list[tuple[Any, Any]],
-        optimizers: list[Any],
-        held: HeldTensors,
-        **finding: Any,
-    ) -> None:
+    def __init__(self, variables: Variables, held: HeldTensors, **finding: Any) -> None:
         import tensorflow as tf
 
-        self.variables = variables = Variables(models, optimizers)
+        self.variables = variables
+        variables.begin()
         names = {short_device(device.name) for device in tf.config.list_logical_devices()}
         in_use = {name: bytes_in_use(name) for name in sorted(names)}
         self._start_in_use = {name: size for name, size in in_use.items() if size is not None}
@@ -186,6 +182,12 @@ def _reference(item: Any) -> Callable[[], Any]:
     return _nothing if item is None else weakref.ref(item)
 
 
+def _most_replicas(model: Any) -> int:
+    """Most values of a variable, one on each replica."""
+    variables = () if model is None else variables_of(model, "variables")
+    return max((len(asked(one, replicas) or ()) for one in variables), default=1)
+
+
 class LayerWatch:
     """Watches a model and its optimizer: keeps their last layer table, and knows the owners of the
     program's ops, variables and tensors, and the user's lines that call layers and ops, now and
@@ -210,6 +212,8 @@ class LayerWatch:
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._stages: tuple[PipelineStage, ...] = ()  # when it began
         self._held = HeldTensors()
+        self._of_variables: tuple[Any, int] = None, 1  # replicas, for the signature of a model
+        self._variables = Kept[Variables]()
         self._unread = set(unread)  # classes of odd objects that were named
         self._met = (-1, False), False  # `replicas_met`, after what it depends on
         self.table: LayerTable | None = None
@@ -288,12 +292,22 @@ class LayerWatch:
     def begin_window(self, batches_since: float = -math.inf) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start
         marking layer calls."""
-        self._window = window = self._observed(self._held, batches_since=batches_since)
+        known = self._held.known_models()
+        watched = [(id(model()), id(optimizer())) for model, optimizer in self._watched]
+        noted = [list(map(id, one)) for one in (call_notes.outermost_layers, call_notes.optimizers)]
+        key = watched, noted, known, former_variables.changes
+        variables = self._variables.get(key, self._found_variables)
+        self._window = ObservedWindow(
+            variables, self._held, graphs=list(call_notes.graphs), batches_since=batches_since
+        )
         call_notes.eager_gradients = []
-        call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
+        call_notes.eager_paths, call_notes.eager_lines = variables.paths, self._lines
         self._batch = None
         self._stages = asked(data_pipelines, DataPipelines.stages) or ()
-        batch_notes.begin(model for model, _ in self._models())
+        models = [model() for model in variables.models]
+        if self._held.known_models() != known:
+            models = [model for model, _ in self._models()]
+        batch_notes.begin(model for model in models if model is not None)
         self._name_unread()
 
     def _name_unread(self) -> None:
@@ -335,7 +349,8 @@ class LayerWatch:
     def look(self, device: str, building: bool = False) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id;
         with `building`, also of layers that no model has yet."""
-        window = self._observed(HeldTensors(), layers.outermost() if building else ())
+        variables = self._found_variables(layers.outermost() if building else ())
+        window = ObservedWindow(variables, HeldTensors(), graphs=list(call_notes.graphs))
         paths, owner_of = window.variables.paths, window.variables.owner_of
         return window.facts(device, graph_facts(paths, owner_of, self._lines), ()), paths
 
@@ -344,12 +359,9 @@ class LayerWatch:
         recorded."""
         return None if self._lines is None else self._lines.calling(layer)
 
-    def _observed(
-        self, held: HeldTensors, more: Iterable[Any] = (), **finding: Any
-    ) -> ObservedWindow:
-        optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
+    def _found_variables(self, more: Iterable[Any] = ()) -> Variables:
         models = [*self._models(), *((layer, None) for layer in more)]
-        return ObservedWindow(models, optimizers, held, graphs=graphs, **finding)
+        return Variables(models, list(call_notes.optimizers))
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models: called outermost or found among
@@ -374,9 +386,11 @@ class LayerWatch:
 
         model = self._model()
         strategy = attribute(model, "distribute_strategy") or tf.distribute.get_strategy()
-        variables = variables_of(model, "variables") if model is not None else ()
-        counts = (len(asked(one, replicas) or ()) for one in variables)
-        return max(asked(strategy, getattr, "num_replicas_in_sync") or 1, *counts, 1)
+        # a model that changes has another table
+        if self._signature is None or self._of_variables[0] != self._signature:
+            self._of_variables = self._signature, _most_replicas(model)
+        in_sync: int = asked(strategy, getattr, "num_replicas_in_sync") or 1
+        return max(in_sync, self._of_variables[1])
 
     def replicas_met(self, trains: bool) -> bool:
         """`collectives.replicas_met` of the functions that have been traced by now."""
@@ -423,7 +437,7 @@ class LayerWatch:
         """Note the owners of the variables, which may stay in memory when model and optimizer are
         gone, and the step at which an optimizer takes over from another one."""
         now = None if optimizer is None else former_variables.optimizer(optimizer)
-        Variables([(model, optimizer)], [], addresses=False)
+        Variables([(model, optimizer)], [])
         if self._last_optimizer is not None and self._last_optimizer is not now:
             self._last_optimizer.replaced_at = step
         self._last_optimizer = now

@@ -8,6 +8,7 @@ from tb_memplugin.recorder.base import (
     attribute,
     attributes,
     contained,
+    note_code,
     own,
     own_list,
 )
@@ -57,6 +58,7 @@ def all_variables(optimizer: Any) -> list[Any]:
 
 
 def _stated_variables(optimizer: Any) -> list[Any]:
+    note_code()
     variables = optimizer.variables
     return list(variables if isinstance(variables, (list, tuple)) else variables())
 

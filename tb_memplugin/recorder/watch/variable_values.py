@@ -1,6 +1,7 @@
 """One variable of Keras or TensorFlow: its parts on the devices, and their sizes and addresses."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tb_memplugin.recorder.base import (
@@ -8,6 +9,7 @@ from tb_memplugin.recorder.base import (
     asked,
     attribute,
     contained,
+    note_code,
     own,
     quiet,
 )
@@ -21,7 +23,10 @@ def kept(variable: Any, name: str) -> Any:
     """What TensorFlow keeps of a variable under ``_name``, such as its shape; else what the
     attribute `name` gives."""
     value = own(variable, f"_{name}")
-    return getattr(variable, name) if value is None else value
+    if value is not None:
+        return value
+    note_code()
+    return getattr(variable, name)
 
 
 def has_handle(variable: Any) -> bool:
@@ -100,6 +105,68 @@ def variable_address(variable: Any) -> int | None:
         _copied.add(variable)
         return None
     return tensor_address(value)
+
+
+class AddressReader:
+    """Reads the addresses of several variables, given by weak references, again and again. Those of
+    TensorFlow's own kind are read some at a time, as many as need no more memory than the largest
+    one if TensorFlow copies them: one operation for each takes three times as long."""
+
+    def __init__(self, references: Sequence[Callable[[], Any]]) -> None:
+        self._references = references
+        self._batches = _batches([reference() for reference in references])
+
+    def read(self) -> list[int | None]:
+        """The `variable_address` of each, None for one that is gone."""
+        variables = [reference() for reference in self._references]
+        found: dict[int, int | None] = {}
+        for device, places in self._batches:
+            some = [one for place in places if (one := variables[place]) not in _copied]
+            found.update(_read_at_once(device, some) or {})
+        return [
+            None if one is None else found.get(id(one)) or variable_address(one)
+            for one in variables
+        ]
+
+
+def _batches(variables: Sequence[Any]) -> list[tuple[str, list[int]]]:
+    """The device of variables that are read by one operation, and their places."""
+    by_device: dict[str, list[tuple[int, int]]] = {}
+    for place, variable in enumerate(variables):
+        handle = own(variable, "_handle")
+        if handle is not None:
+            of_device = by_device.setdefault(short_device(handle.device), [])
+            of_device.append((place, size_of_variable(variable)))
+    batches: list[tuple[str, list[int]]] = []
+    for device, sizes in by_device.items():
+        total, most = math.inf, max(size for _, size in sizes)
+        for place, size in sizes:
+            total += size
+            if total > most:
+                total = size
+                batches.append((device, []))
+            batches[-1][1].append(place)
+    return batches
+
+
+@quiet
+def _read_at_once(device: str, variables: Sequence[Any]) -> dict[int, int | None]:
+    """Addresses by the variables' ids; none if a variable is gone, has no value or was copied."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context, execute
+
+    handles = [own(variable, "_handle") for variable in variables]
+    if set(map(type, handles)) != {tf.__internal__.EagerTensor}:
+        return {}
+    types = [own(variable, "_dtype").as_datatype_enum for variable in variables]
+    before = bytes_in_use(device) or 0
+    attributes = "N", len(types), "dtypes", types
+    values = execute.quick_execute(
+        "_ReadVariablesOp", len(types), handles, attributes, context.context()
+    )
+    if (bytes_in_use(device) or 0) - before >= _MIN_COPY_BYTES:
+        return {}
+    return dict(zip(map(id, variables), map(tensor_address, values), strict=True))
 
 
 def _value(variable: Any) -> Any:

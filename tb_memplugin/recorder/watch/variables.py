@@ -23,6 +23,7 @@ from tb_memplugin.recorder.devices import eagerly, tensor_address
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.slots import slots
 from tb_memplugin.recorder.watch.variable_values import (
+    AddressReader,
     kept,
     replicas,
     short_device,
@@ -50,10 +51,16 @@ class _Entry:
         self.start: int | None = None
         self.end: int | None = None
         self.of_model = True
+        self._told: VariableFact | None = None
 
-    def address(self) -> int | None:
-        variable = self.reference()
-        return None if variable is None else variable_address(variable)
+    def told(self) -> VariableFact:
+        """The fact with the addresses; the same object as long as these are."""
+        told, found = self._told, (self.start, self.end, self.of_model)
+        if told is None or (told.start_address, told.end_address, told.of_model) != found:
+            self._told = told = dataclasses.replace(
+                self.fact, start_address=self.start, end_address=self.end, of_model=self.of_model
+            )
+        return told
 
 
 def _nothing() -> None: ...
@@ -67,16 +74,17 @@ class Variables:
     one. `paths` is the id of a layer that exists to its path, for all models, `trainable` a layer's
     path to whether the layer has trainable weights."""
 
-    def __init__(
-        self, models: list[tuple[Any, Any]], optimizers: list[Any], addresses: bool = True
-    ) -> None:
+    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any]) -> None:
         self.paths: dict[int, str] = {}
         self.trainable: dict[str, bool] = {}
         self.eager = False  # whether a model runs eagerly
         self._entries: list[_Entry] = []
         self._known = ByIdentity[_Entry]()  # by variable, and by its handle
+        self._unowned: list[_Entry] = []  # variables of no model
+        self._known_unowned = ByIdentity[_Entry]()
         # weak references, which remove the path of a layer that is gone
         self._layers: list[Any] = []
+        self.models = [weakref.ref(model) for model, _ in models]
         trees = [(layers.walk(model), model, optimizer) for model, optimizer in models]
         trees.sort(key=lambda tree: (tree[2] is None, -len(tree[0])))
         for nodes, model, optimizer in trees[:MAX_MODELS]:
@@ -84,8 +92,7 @@ class Variables:
                 asked(model, self._add_model, nodes, optimizer)
         for optimizer in optimizers:
             asked(optimizer, self._add_optimizer)
-        for entry in self._entries if addresses else ():
-            entry.start = entry.end = entry.address()
+        self._addresses = AddressReader([entry.reference for entry in self._entries])
 
     def _add_model(self, model: Any, nodes: list[layers.LayerNode], optimizer: Any) -> None:
         taken, name, paths = set(self.paths.values()), nodes[0].path, self.paths
@@ -136,6 +143,10 @@ class Variables:
         model: Any = None,
         optimizer: Any = None,
     ) -> None:
+        is_unowned = model is None and optimizer is None and role == "other_state"
+        entries = self._unowned if is_unowned else self._entries
+        known = self._known_unowned if is_unowned else self._known
+
         def add(part: Any) -> None:
             handle, shape = kept(part, "handle"), kept(part, "shape")
             size, device = size_of_variable(part), short_device(handle.device)
@@ -147,62 +158,69 @@ class Variables:
                 name, role, layer, trainable, size, device, None, None, sizes, dtype
             )
             entry = _Entry(part, fact, model)
-            self._entries.append(entry)
-            self._known[part] = self._known[handle] = entry
+            entries.append(entry)
+            known[part] = known[handle] = entry
             if model is not None or optimizer is not None:
                 former_variables.note(handle, fact, model, optimizer)
 
         for part in asked(variable, replicas) or ():
-            if part not in self._known:
+            if not self.knows(part):
                 asked(part, add)
         value = tf_variable(variable)
-        if value not in self._known and self._entries:
-            self._known[value] = self._entries[-1]
+        if not self.knows(value) and entries:
+            known[value] = entries[-1]
+
+    def begin(self) -> None:
+        """Read the addresses as a window begins, and forget the variables of no model."""
+        self._unowned, self._known_unowned = [], ByIdentity()
+        for entry, address in zip(self._entries, self._addresses.read(), strict=True):
+            entry.start = entry.end = address
 
     def add_unowned(self, variables: Iterable[Any], known: Set[int | None]) -> None:
         """Add variables of no model, such as a replay buffer, but for those at one of the known
         addresses."""
         known = {*known, *self.start_addresses()} - {None}
         for variable in variables:
-            start, count = variable_address(variable), len(self._entries)
+            start, count = variable_address(variable), len(self._unowned)
             if start not in known:
                 self._add(variable, "other_state")
-            for entry in self._entries[count:]:
+            for entry in self._unowned[count:]:
                 entry.start, entry.end, entry.of_model = start, start, False
 
     def signature(self) -> tuple[Any, ...]:
         """A key for the facts about function graphs: equal keys give equal facts."""
         return tuple(self.paths.items()), tuple(
-            (entry.fact.name, entry.fact.layer) for entry in self._entries
+            (entry.fact.name, entry.fact.layer) for entry in (*self._entries, *self._unowned)
         )
 
     def owner_of(self, item: Any) -> tuple[str, str | None] | None:
         """Name and layer of a variable, given the variable or its resource handle."""
-        entry = self._known.get(item) or self._known.get(tf_variable(item))
+        entry = self._entry(item) or self._entry(tf_variable(item))
         return None if entry is None else (entry.fact.name, entry.fact.layer)
 
+    def _entry(self, item: Any) -> _Entry | None:
+        found: _Entry | None = self._known.get(item) or self._known_unowned.get(item)
+        return found
+
     def knows(self, variable: Any) -> bool:
-        return variable in self._known
+        return self._entry(variable) is not None
 
     def start_addresses(self) -> Iterator[int | None]:
-        return (entry.start for entry in self._entries)
+        return (entry.start for entry in (*self._entries, *self._unowned))
 
     def read_end(self) -> list[int | None]:
         """Read the addresses now, as the end addresses of `facts`, and return them."""
-        for entry in self._entries:
-            entry.end = entry.address()
-        return [entry.end for entry in self._entries]
+        others = AddressReader([entry.reference for entry in self._unowned])
+        entries, found = [*self._entries, *self._unowned], self._addresses.read() + others.read()
+        for entry, address in zip(entries, found, strict=True):
+            entry.end = address
+        return found
 
     def facts(self, device: str) -> tuple[VariableFact, ...]:
         """Facts about the variables on a device; end addresses are those of the last `read_end`, if
         there was one."""
-        return tuple(
-            dataclasses.replace(
-                one.fact, start_address=one.start, end_address=one.end, of_model=one.of_model
-            )
-            for one in self._entries
-            if one.fact.device == device
-        )
+        entries = (*self._entries, *self._unowned)
+        return tuple(one.told() for one in entries if one.fact.device == device)
 
 
 def _path(variable: Any) -> str:
@@ -250,6 +268,7 @@ class FormerVariables:
     methods."""
 
     def __init__(self) -> None:
+        self.changes = 0  # notes so far
         self._owners = ByIdentity[_Owner]()
         self._optimizers = ByIdentity[FormerOptimizer]()
 
@@ -263,6 +282,7 @@ class FormerVariables:
         name = None if model is None else layers.name_of(model)
         reference = _nothing if model is None else weakref.ref(model)
         self._owners[handle] = _Owner(fact, reference, name, of)
+        self.changes += 1
 
     def optimizer(self, optimizer: Any) -> FormerOptimizer:
         """The note on an optimizer, whose `replaced_at` the caller may set."""

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 
 from tb_memplugin.recorder.base import (
     ByIdentity,
+    Kept,
     asked,
     attribute,
     contained,
     leaves,
     own,
+    own_list,
     quiet,
     reading,
 )
@@ -85,3 +88,59 @@ def test_values_are_of_one_object_and_go_with_it() -> None:
         assert table() is None
     finally:
         gc.enable()
+
+
+class Part:
+    fixed = 0
+
+    def __init__(self) -> None:
+        self.name, self.parts, self.wrapped = "a", list[Any](), OddList([1])
+
+    @property
+    def asked(self) -> int:
+        return self.fixed
+
+
+CHANGES: dict[str, Callable[[Part], object]] = {
+    "an attribute": lambda part: setattr(part, "name", "b"),
+    "a new attribute": lambda part: setattr(part, "other", 1),
+    "a list": lambda part: part.parts.append(part),
+    "a list's item": lambda part: part.parts.__setitem__(0, Part()),
+    "a list of another class": lambda part: part.wrapped.append(2),
+    "an attribute that is no list any more": lambda part: setattr(part, "parts", ()),
+    "what the class answers": lambda part: setattr(Part, "fixed", 1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_value_is_kept_until_what_it_was_read_from_changes(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr(Part, "fixed", 0)
+    part, made = Part(), list[int]()
+    part.parts.append(Part())
+
+    def make() -> int:
+        lists = [*own_list(part, "parts"), *own_list(part, "wrapped")]
+        made.append(len(lists))
+        assert attribute(part, "asked") == Part.fixed and own(part, "missing") is None
+        return len(made)
+
+    kept = Kept[int]()
+    assert [kept.get("key", make) for _ in range(3)] == [1, 1, 1]
+    CHANGES[change](part)
+    assert [kept.get("key", make) for _ in range(2)] == [2, 2]
+    assert [kept.get("other key", make) for _ in range(2)] == [3, 3]
+
+
+def test_a_kept_value_keeps_no_object_and_depends_on_no_code_of_the_program() -> None:
+    parts, kept = [Part()], Kept[str]()
+    assert kept.get(1, lambda: str(own(parts[0], "name"))) == "a"
+    reference = weakref.ref(parts[0])
+    parts.clear()
+    assert reference() is None and kept.get(1, lambda: "anew") == "anew"
+    # AND what raised may answer next time
+    odd, times = Odd(), list[int]()
+    for _ in range(2):
+        kept.get(2, lambda: str(times.append(1) or asked(odd, len)))
+    assert len(times) == 2

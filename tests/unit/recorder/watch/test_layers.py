@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tb_memplugin.recorder.base import ByIdentity
 from tb_memplugin.recorder.watch import call_notes, variable_address, variable_values, variables_of
 from tb_memplugin.recorder.watch import variables as module
 from tb_memplugin.recorder.watch.layer_table import build_layer_table, signature
 from tb_memplugin.recorder.watch.layers import own_variables, walk
 from tb_memplugin.recorder.watch.slots import slots
-from tb_memplugin.recorder.watch.variable_values import variable_bytes
+from tb_memplugin.recorder.watch.variable_values import AddressReader, variable_bytes
 from tb_memplugin.recorder.watch.variables import FormerVariables, Variables, former_variables
 from tb_memplugin.schema import VariableFact
 
@@ -293,8 +294,11 @@ def model() -> Any:
     return make_model()
 
 
-def of(*models: Any, **named: Any) -> Variables:
-    return Variables([(model, None) for model in models], [], **named)
+def of(*models: Any, begun: bool = True) -> Variables:
+    found = Variables([(model, None) for model in models], [])
+    if begun:
+        found.begin()
+    return found
 
 
 def owned(found: Variables) -> dict[tuple[str, str | None, bool | None], int]:
@@ -348,7 +352,7 @@ def test_facts_have_the_shape_dtype_and_address_of_the_value(model: Any) -> None
     assert moved.start_address == kernel.start_address != moved.end_address
     del before
     # AND addresses are read only if they are asked for
-    assert set(of(model, addresses=False).start_addresses()) == {None}
+    assert set(of(model, begun=False).start_addresses()) == {None}
 
 
 def test_metrics_and_the_state_of_the_model_itself_belong_to_no_layer() -> None:
@@ -476,6 +480,40 @@ def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(
     assert variable_address(table) is None
     # AND it is not read again
     assert variable_address(table) is None
+
+
+def test_addresses_read_at_once_are_those_of_each_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variable_values, "_copied", ByIdentity[bool]())
+    small = [tf.Variable([number, 2.0]) for number in range(20)]
+    large = [tf.Variable(tf.fill((64, 1024), float(number))) for number in range(5)]
+    inner, text = L.Dense(1), tf.Variable("text")
+    inner.build((None, 2))
+    sparse = tf.Variable(tf.zeros((64, 1024)))
+    sparse.scatter_update(tf.IndexedSlices(tf.ones((1, 1024)), [0]))  # copied from now on
+    variables = [*small, *large, tf.Variable(3, dtype=tf.int64), inner.kernel.value, text]
+    reader = AddressReader([weakref.ref(one) for one in (*variables, sparse)])
+    expected = [variable_address(one) for one in variables]
+    assert None not in expected[:-1] and expected[-1] is None
+    assert reader.read()[:-1] == expected
+    # AND after one got another value, and one is gone
+    before = small[0].read_value()
+    small[0].assign([7.0, 7.0])
+    del variables[1], small[1]
+    gc.collect()
+    found = reader.read()
+    assert found[1] is None and found[0] == variable_address(small[0]) != expected[0]
+    assert found[2:-1] == expected[2:] and before is not None
+    # AND a copy that is seen costs only its own address, from now on
+    in_use = iter(range(0, 10**12, 64 * 1024 * 4))
+    monkeypatch.setattr(variable_values, "bytes_in_use", lambda device: next(in_use))
+    assert reader.read()[:-1] == [
+        variable_address(small[0]),
+        None,
+        *found[2:20],
+        *[None] * 5,
+        *found[25:-1],
+    ]
+    assert sparse in variable_values._copied and small[0] not in variable_values._copied
 
 
 @pytest.mark.parametrize(
