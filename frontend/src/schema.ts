@@ -309,7 +309,6 @@ export const failedRequest = object({
 export type FailedRequest = ReturnType<typeof failedRequest>;
 
 export const demand = object({
-  sentences: list(text),
   step: number,
   phase: oneOf(PHASES),
   peak_bytes: number,
@@ -319,6 +318,7 @@ export const demand = object({
   pool_bytes: number,
   one_region_bytes: maybe(number),
   growing_bytes: maybe(number),
+  sentences: list(text),
 });
 export type Demand = ReturnType<typeof demand>;
 

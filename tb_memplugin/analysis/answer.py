@@ -345,9 +345,7 @@ def _grows(growth: Growth, steps: int) -> Answer:
     source: AnswerSource = "measured"
     if owner is not None and 2 * (owner.bytes + owner.rounding_bytes) < growth.whole_bytes:
         owner = None
-    sentence, details = _rate(trend), []
-    if growth.epochs:
-        sentence = f"{sentence.partition(' since ')[0]} within each of {growth.epochs} epochs"
+    sentence, details = _rate(trend, growth.epochs), []
     if owner is not None:
         source = "measured" if growth.traced else "inferred"
         category, origin = owner.category.replace("_", " "), growth.origin()
@@ -379,11 +377,10 @@ def _grows(growth: Growth, steps: int) -> Answer:
     return _answer("growing", sentence, "warning", evidence, figures, details, source)
 
 
-def _rate(trend: Trend) -> str:
+def _rate(trend: Trend, epochs: int = 0) -> str:
     steps, per = (1, "/step") if trend.bytes_per_step >= 1 else (1000, " per 1,000 steps")
-    return (
-        f"+{format_bytes(round(steps * trend.bytes_per_step))}{per} since step {trend.since_step}"
-    )
+    span = f"within each of {epochs} epochs" if epochs else f"since step {trend.since_step}"
+    return f"+{format_bytes(round(steps * trend.bytes_per_step))}{per} {span}"
 
 
 def _cause_figures(cause: Cause | None) -> dict[str, int | None]:

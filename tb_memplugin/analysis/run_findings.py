@@ -6,7 +6,7 @@ itself runs again in the backward pass. Pure.
 import collections
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -63,31 +63,18 @@ def recomputation_findings(run: Run, worker: str = "") -> list[Finding]:
     return _on_devices(_recomputation, run, worker)
 
 
-class _Found(NamedTuple):
-    """A finding on a device at a step, without its name; bytes of the peak of that step, None if
-    unknown."""
-
-    kind: FindingKind
-    text: str
-    step: int
-    bytes: int | None
-    peak_bytes: int | None
+_Found: TypeAlias = tuple[FindingKind, str, int, int | None, int | None]
+"""Kind and text of a finding on a device, its step, and its bytes of the peak of that step."""
 
 
 def _on_devices(
     find: Callable[[Run, str], Iterator[_Found]], run: Run, worker: str
 ) -> list[Finding]:
+    names = ((device, full_device_name(worker, device)) for device in device_names(run))
     return [
-        finding(
-            one.kind,
-            f"{full_device_name(worker, device)}: {one.text}",
-            worker,
-            device,
-            None,
-            *one[2:],
-        )
-        for device in device_names(run)
-        for one in find(run, device)
+        finding(kind, f"{name}: {text}", worker, device, None, *figures)
+        for device, name in names
+        for kind, text, *figures in find(run, device)
     ]
 
 
@@ -109,7 +96,7 @@ def _former(run: Run, device: str) -> Iterator[_Found]:
         f"uses: {first_of(_largest(sums))}. {why} `tb_memplugin.release_unused()`, called between "
         "two trainings, frees them."
     )
-    yield _Found("unused", text, snapshot.step, total, snapshot.in_use_bytes)
+    yield "unused", text, snapshot.step, total, snapshot.in_use_bytes
 
 
 def _largest(sums: collections.Counter[Any]) -> list[str]:
@@ -139,7 +126,7 @@ def _tensors(run: Run, device: str) -> Iterator[_Found]:
                 names=_places(groups),
                 on_gpu=_ON_GPU if is_gpu(device) else "",
             )
-            yield _Found(name, filled, snapshot.step, total, snapshot.in_use_bytes)
+            yield name, filled, snapshot.step, total, snapshot.in_use_bytes
 
 
 _ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
@@ -225,7 +212,7 @@ def _recomputation(run: Run, device: str) -> Iterator[_Found]:
         first = f"{runs} ({first_of(outermost)}). {_saving(run, requests, paths)}"
     text = " ".join([first, *_differences(resampled)])
     peak = None if traced is None else traced.in_use_bytes
-    yield _Found("recomputed", text, requests.step, kept or None, peak)
+    yield "recomputed", text, requests.step, kept or None, peak
 
 
 def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:

@@ -41,7 +41,7 @@ from tb_memplugin.analysis import (
     with_ranks,
     worst,
 )
-from tb_memplugin.fit import demand_sentences, describe_demand, peak_demand
+from tb_memplugin.fit import peak_demand
 from tb_memplugin.schema import (
     MISSING,
     UNKNOWN,
@@ -133,7 +133,7 @@ def describe_run(
             if selection.includes(oom)
         ],
         "pool": {device: as_json(pool_history(run, device)) for device in facts},
-        "demand": {device: describe_demand(peak_demand(run, device)) for device in facts},
+        "demand": {device: as_json(peak_demand(run, device)) for device in facts},
         "answers": {device: as_json(answers(run, device, phase, by_worker)) for device in facts},
         "largest_layer": {
             device: as_json(largest_layer(run, device, phase or device_phase(run, device)))
@@ -242,9 +242,7 @@ def _on_device(run: Run, device: str, selection: Selection) -> Iterator[str]:
     ):
         yield "\n".join(lines)
     if selection.phase is None and (demand := peak_demand(run, device)) is not None:
-        yield "\n".join(
-            [f"{shown_name(device)}, demand of the peak:", *_wrapped(demand_sentences(demand))]
-        )
+        yield "\n".join([f"{shown_name(device)}, demand of the peak:", *_wrapped(demand.sentences)])
 
 
 def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], list[list[str]]]:

@@ -21,7 +21,6 @@ from tb_memplugin.fit.demand import (
     Demand,
     demand_of,
     demand_sentences,
-    describe_demand,
     peak_demand,
 )
 from tb_memplugin.fit.evidence import Evidence, Failure, Ran, recorded_program, stretch

@@ -1,7 +1,6 @@
 """The parts of a recorded step's peak, and the pools in which it would pass. Pure."""
 
 import dataclasses
-from typing import Any
 
 from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
 from tb_memplugin.fit.simulation import (
@@ -13,7 +12,7 @@ from tb_memplugin.fit.simulation import (
     rounded_sizes,
     start_map,
 )
-from tb_memplugin.schema import Phase, Run, StepRequests, as_json, format_bytes
+from tb_memplugin.schema import Phase, Run, StepRequests, format_bytes
 
 STEP_UP = 1.01
 """Factor from one tried size of a region to the next."""
@@ -33,6 +32,7 @@ class Demand:
     pool_bytes: int  # the regions at the end of the step
     one_region_bytes: int | None = None  # see the functions of these names; None if not computed
     growing_bytes: int | None = None
+    sentences: tuple[str, ...] = ()
 
 
 def demand_of(requests: StepRequests) -> Demand:
@@ -100,11 +100,12 @@ def peak_demand(run: Run, device: str) -> Demand | None:
     found = [(demand_of(one), one) for one in of_device]
     for demand, requests in sorted(found, key=lambda one: -one[0].peak_bytes):
         if reproduce(requests).whole:
-            return dataclasses.replace(
+            whole = dataclasses.replace(
                 demand,
                 one_region_bytes=one_region_bytes(requests),
                 growing_bytes=growing_bytes(requests),
             )
+            return dataclasses.replace(whole, sentences=demand_sentences(whole))
     return None
 
 
@@ -123,9 +124,3 @@ def demand_sentences(demand: Demand) -> tuple[str, ...]:
         f"{pool}. Replayed in an empty pool, the step needs {whole} if that is reserved as a "
         f"whole, and {growing} if it grows by regions."
     )
-
-
-def describe_demand(demand: Demand | None) -> dict[str, Any] | None:
-    if demand is None:
-        return None
-    return {**as_json(demand), "sentences": list(demand_sentences(demand))}

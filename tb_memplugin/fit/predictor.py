@@ -203,11 +203,8 @@ class Predictor(Recording):
 
         def simulate() -> bool:
             batch, changes = wanted.batch_size, (wanted.frozen, wanted.accumulate, wanted.recompute)
-            # The search tries these sizes as well, but may try many larger ones first.
-            if batch is None or any(changes) or (batch <= EVERY_SIZE and self._passes(wanted)):
-                return self._passes(wanted)
-            most = self.largest_batch_size(wanted, asked=batch)
-            return self._passes(wanted) if most is None else batch <= most
+            most = None if any(changes) else self.largest_batch_size(wanted, asked=batch)
+            return self._passes(wanted) if most is None or batch is None else batch <= most
 
         return _once(self._known, ("fits", wanted), simulate)
 
@@ -287,6 +284,8 @@ class Predictor(Recording):
 
         evidence = self._evidence_for(wanted)
         end = min(below, evidence.smallest_failed(capacity) or below)
+        if asked is not None and asked < min(EVERY_SIZE, end) and self.fits(sized(asked), True):
+            return asked  # the search finds it as well, but may try many larger ones first
         planned = [size for size in self.answers.sizes(RECORDED) if size < end]
         known = [size for size in planned if self.fits(sized(size), alone=True)]
         return largest(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 SMALLER = 0.98
 """Factor between the batch sizes, or the capacities, that are tried one after the other. With 0.5,
 `test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
-EVERY_SIZE = 49
-"""`largest` leaves out no batch size up to this one, which follows from `SMALLER`."""
+EVERY_SIZE = 50
+"""`largest` leaves out no batch size below this one, which follows from `SMALLER`."""
 
 
 def bisected(

@@ -448,18 +448,8 @@ class WhatIf(OfDevice):
 
 
 @dataclass(frozen=True)
-class _Said:
-    sentences: _Texts
-
-
-@dataclass(frozen=True)
-class Demand(fit.Demand, _Said):
-    """The demand of a step's peak, with sentences."""
-
-
-@dataclass(frozen=True)
 class DemandAnswer(OfDevice):
-    demand: Demand | None
+    demand: fit.Demand | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from tb_memplugin.fit import (
     answer_of,
     capacity_bytes,
     checked_conditions,
-    describe_demand,
     describe_what_if,
     device_of,
     measured_snapshot,
@@ -147,7 +146,7 @@ def demand(lookup: Lookup, run: str, device: str | None) -> of.DemandAnswer:
     chosen = device_of(loaded.run, device)
 
     def compute() -> tuple[of.DemandAnswer, int]:
-        found: Any = describe_demand(peak_demand(loaded.run, chosen))
+        found = peak_demand(loaded.run, chosen)
         return of.DemandAnswer(run, chosen, found), _SHORT_ANSWER_BYTES
 
     return _once(lookup, ("demand", run, chosen), loaded, compute)

@@ -5,6 +5,7 @@
 import { formatBytes, formatShare } from "../lib/bytes";
 import { HOST_RSS, WORDS, type WordName } from "./categories";
 import { at, breakdown, peakRow, type Overview } from "./overview";
+import { tableAt } from "./frozen";
 import { AS_RECORDED, type Conditions } from "./what-if";
 import type { Answer, AnswerStatus, Fix, Oom, RunInfo } from "../schema";
 
@@ -104,6 +105,16 @@ export function fixConditions(
   return fix.budget_bytes === null ? null : { ...AS_RECORDED, budget: sizeText(fix.budget_bytes) };
 }
 
+const VERDICT_WORDS = {
+  fragmentation: "Free memory is fragmented",
+  capacity: "Not enough free memory",
+  unknown: "Verdict unknown",
+};
+
+/** The verdict without its figures. */
+export const verdictWords = (verdict: Oom["verdict"]): string =>
+  VERDICT_WORDS[verdict ?? "unknown"];
+
 export function verdictSentence({
   verdict,
   requested_bytes: requested,
@@ -117,12 +128,7 @@ export function verdictSentence({
       ? []
       : [`largest free chunk ${formatBytes(largest)}`]),
   ];
-  const said = {
-    fragmentation: "Free memory is fragmented",
-    capacity: "Not enough free memory",
-    unknown: "Verdict unknown",
-  };
-  return `${[said[verdict ?? "unknown"], figures.join(", ")].filter(Boolean).join(": ")}.`;
+  return `${[verdictWords(verdict), figures.join(", ")].filter(Boolean).join(": ")}.`;
 }
 
 /**
@@ -187,9 +193,7 @@ export function frozenFindings(overview: Overview): Finding[] {
   const frozen = breakdown(overview, row).find(
     ({ group }) => group.category === "weights" && group.trainable === false,
   );
-  const table =
-    overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
-  if (!frozen?.bytes || table?.frozen_layers === 0) return [];
+  if (!frozen?.bytes || tableAt(overview, row)?.frozen_layers === 0) return [];
   return [
     {
       kind: "frozen",

@@ -56,7 +56,8 @@ function sharesWithoutLedger(category: Category, table: LayerChange | undefined)
   return { frozen: 0, trainable: all > 0 ? (all - others) / all : 1 };
 }
 
-const tableAt = ({ changes, step }: Overview, row: number): LayerChange | undefined =>
+/** The layer table that is valid at a row. */
+export const tableAt = ({ changes, step }: Overview, row: number): LayerChange | undefined =>
   changes.findLast((change) => change.step <= (step[row] ?? 0)) ?? changes[0];
 
 export const isPersistent = ({ category }: Pick<SidePart, "category">): boolean =>
@@ -195,8 +196,7 @@ export function costSentences(
   training = true,
 ): string[] {
   const step = overview.step[row] ?? 0;
-  const table =
-    overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
+  const table = tableAt(overview, row);
   return [
     // Statistics of trainable layers are not trained either, but no layer is frozen because of
     // them.

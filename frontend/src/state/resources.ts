@@ -166,6 +166,13 @@ const POINTS = 1500;
 /** Rows of recorded activations: each has as many figures as there are layers. */
 const POINTS_OF_LAYERS = 600;
 
+/** The shown run, and the device and the phase of it; without a run if it has no such. */
+function placeOf(shown: Shown, choices: ChoicesSignal) {
+  const [run, device, phase] = [shown.primary.value, shown.device.value, shown.phase.value];
+  const found = device !== null && run?.phases.includes(phase) ? run : null;
+  return [found, { device: device ?? "", phase, session: choices.value.session }] as const;
+}
+
 /**
  * Columns over steps: the pool, the host memory of the device's worker at the same steps, and
  * recorded activations.
@@ -173,9 +180,8 @@ const POINTS_OF_LAYERS = 600;
 export function createColumns(fetched: Resources, shown: Shown, choices: ChoicesSignal) {
   const zoom = (): Span => choices.value.zoom;
   const ofSteps = (span: Span): [RunInfo, OverviewQuery] | null => {
-    const [run, device, phase] = [shown.primary.value, shown.device.value, shown.phase.value];
-    if (!run || device === null || !run.phases.includes(phase)) return null;
-    return [run, { device, phase, points: POINTS, span, session: choices.value.session }];
+    const [run, place] = placeOf(shown, choices);
+    return run && [run, { ...place, points: POINTS, span }];
   };
   const ofLayers = (span: Span): [RunInfo, number, Span] | null => {
     const run = shown.primary.value;
@@ -220,29 +226,22 @@ export function createRecords(
   const failures = (): [RunInfo] | null =>
     shown.primary.value && shown.primary.value.ooms > 0 ? [shown.primary.value] : null;
   const totals = (): [RunInfo, TotalsQuery] | null => {
-    const [run, device, phase] = [shown.primary.value, shown.device.value, shown.phase.value];
-    const { layer, session } = choices.value;
-    if (!run || device === null || !run.phases.includes(phase)) return null;
-    return [
-      run,
-      { device, phase, layer: shown.needs("totals of the layer") ? layer : null, session },
-    ];
+    const [run, place] = placeOf(shown, choices);
+    const layer = shown.needs("totals of the layer") ? choices.value.layer : null;
+    return run && [run, { ...place, layer }];
   };
   const conditions = (): Conditions => (recordedOnly ? AS_RECORDED : choices.value.conditions);
-  const ofConditions = (): [RunInfo, string, Conditions] | null => {
+  const under = (changed: Partial<Conditions>) => (): [RunInfo, string, Conditions] | null => {
     const one = ofDevice();
-    return one && [...one, { ...conditions(), budget: "" }];
+    return one && [...one, { ...conditions(), budget: "", ...changed }];
   };
   const ofBudget = (): [RunInfo, string, string, string] | null => {
     const one = ofDevice();
     const { budget, capacity, batch_size } = conditions();
     return one && [...one, budget || capacity, batch_size];
   };
-  const ofAnyBatchSize = (): [RunInfo, string, Conditions] | null => {
-    const one = ofDevice();
-    return one && [...one, { ...conditions(), budget: "", batch_size: "" }];
-  };
-  const whatIf = fetchedWhile(fetched.whatIfs, needed("what if"), ofConditions);
+  const ofAnyBatchSize = under({ batch_size: "" });
+  const whatIf = fetchedWhile(fetched.whatIfs, needed("what if"), under({}));
   // The curve and the plan wait for the verdict.
   const afterVerdict = (): boolean =>
     shown.needs("what if") && (whatIf.value.value ?? whatIf.value.error) !== null;

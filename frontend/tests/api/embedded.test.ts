@@ -124,6 +124,7 @@ describe("a saved report", () => {
       low_bytes: null,
       high_bytes: null,
       fits: null,
+      recorded_peak_bytes: null,
       sentence: "Unknown.",
       fails_at: null,
       enough_capacity_bytes: null,

@@ -113,6 +113,9 @@ export function showsUnknown(pool: PoolSteps): boolean {
   return unchangedPool(pool).some((value, row) => value > (every[row] ?? NaN));
 }
 
+const everyFacts = (pool: PoolSteps) =>
+  Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
+
 export function sizesSpec(
   pool: PoolSteps,
   choices: Choices,
@@ -120,7 +123,7 @@ export function sizesSpec(
 ): PlotSpec {
   const { common, edges, range } = framed(pool, choices, span);
   const { background, faint, line } = inks();
-  const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
+  const facts = everyFacts(pool);
   const isKnown = (row: number): boolean => facts[row]?.source !== "unknown";
   const every = everyStep(pool);
   const allocated = where(columnOf(facts, "allocated_bytes"), isKnown);
@@ -167,7 +170,7 @@ export function ratiosSpec(
   span: readonly [number, number] | null,
 ): PlotSpec {
   const { common, edges } = framed(pool, choices, span);
-  const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
+  const facts = everyFacts(pool);
   const single = new Set(singleRows(facts));
   const painters = RATIOS.flatMap((name) => {
     const column = columnOf(facts, name);

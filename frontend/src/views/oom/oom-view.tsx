@@ -10,13 +10,12 @@ import {
   formatWallTime,
   unbroken,
   formatBytes,
-  formatCount,
   formatShare,
   totalBytes,
   sumsBy,
   grouped,
 } from "../../lib/bytes";
-import { verdictSentence, whenSentence } from "../../model/answer";
+import { verdictSentence, verdictWords, whenSentence } from "../../model/answer";
 import { categoryLabel, WORDS } from "../../model/categories";
 import { requestOf } from "../../model/overview";
 import { NOT_TIED, distinctNames } from "../../model/run";
@@ -30,12 +29,11 @@ import {
   FigureTable,
   Panel,
   WordFigure,
-  Bytes,
   useUnitName,
   TableHead,
 } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
-import { Text } from "../shared/largest-layers";
+import { TensorCells, Text } from "../shared/largest-layers";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, IMPORT, Known, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { figured } from "../shared/tips";
@@ -250,10 +248,7 @@ function RequestTensors({ request: { sentence, tensors } }: { request: RequestCo
                 OF_MODULE,
               )}
             >
-              <Text kind="count" of={formatCount(count)} />
-              <Text kind="shape" of={sizesText(shape)} />
-              <Text kind="dtype" of={dtype} />
-              <Text kind="size" of={<Bytes of={bytes} />} />
+              <TensorCells {...{ shape, dtype, count, bytes }} />
               <Text kind="held-by" of={distinctNames(layers).join(", ") || NOT_TIED} />
             </tr>
           ))}
@@ -361,7 +356,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
             {whenSentence(oom, run.devices.length > 1)} <Requester oom={oom} />
           </p>
           {/* The answers above have the figures. */}
-          <h2 class="verdict">{verdictSentence(oom).split(":")[0]}</h2>
+          <h2 class="verdict">{verdictWords(oom.verdict)}</h2>
           <PossibleFixes run={run} oom={oom} index={index} request={requestBar(oom)} />
           <NoticeList sentences={oom.not_available} />
         </div>

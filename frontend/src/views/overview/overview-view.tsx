@@ -11,7 +11,7 @@ import {
   frozenFindings,
   growthFindings,
   isSteady,
-  verdictSentence,
+  verdictWords,
   whenSentence,
   type Finding,
 } from "../../model/answer";
@@ -346,7 +346,7 @@ function PostMortem({ run, index, largest }: PostMortemProps) {
       <p>
         {/* The answers above have the figures. */}
         <Choose class="link" title="Open the post-mortem" these={{ view: "oom", oom: index }}>
-          {verdictSentence(oom).split(":")[0]}
+          {verdictWords(oom.verdict)}
         </Choose>
       </p>
       <PossibleFixes run={run} oom={oom} index={index} />

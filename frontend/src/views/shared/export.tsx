@@ -274,9 +274,10 @@ export const svgFill = (fill: Fill): string =>
  * its lines.
  */
 function Pattern({ fill, ground }: { fill: Fill; ground: string }) {
+  const box = { id: idOf(fill), width: SIZE, height: SIZE, patternUnits: "userSpaceOnUse" };
   if (fill.pattern === "dotted") {
     return (
-      <pattern id={idOf(fill)} width={SIZE} height={SIZE} patternUnits="userSpaceOnUse">
+      <pattern {...box}>
         <rect width={SIZE} height={SIZE} fill={fill.colour} />
         {DOTS.map((at) => (
           <circle key={at} cx={at} cy={at} r={DOT_RADIUS} fill={ground} opacity="0.75" />
@@ -290,7 +291,7 @@ function Pattern({ fill, ground }: { fill: Fill; ground: string }) {
     .map((shift) => `M${shift - 1} ${left}L${shift + SIZE + 1} ${right}`)
     .join("");
   return (
-    <pattern id={idOf(fill)} width={SIZE} height={SIZE} patternUnits="userSpaceOnUse">
+    <pattern {...box}>
       <rect width={SIZE} height={SIZE} fill={hatched ? ground : fill.colour} />
       <path
         d={lines}

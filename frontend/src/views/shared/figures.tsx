@@ -69,6 +69,13 @@ interface FigureProps {
   chosen?: boolean;
 }
 
+/** Keys that press a button, for elements that are none. */
+export const onPressed = (press: () => void) => (event: KeyboardEvent) => {
+  if (event.key !== "Enter" && event.key !== " ") return;
+  event.preventDefault();
+  press();
+};
+
 const rowEvents = ({
   onFocus,
   onChoose,
@@ -80,13 +87,7 @@ const rowEvents = ({
   onFocus: onFocus && (() => onFocus(true)),
   onBlur: onFocus && (() => onFocus(false)),
   onClick: onChoose,
-  onKeyDown:
-    onChoose &&
-    ((event: KeyboardEvent) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      onChoose();
-    }),
+  onKeyDown: onChoose && onPressed(onChoose),
 });
 
 export const rowClasses = (classes: Record<string, boolean | undefined>): string =>
@@ -159,13 +160,14 @@ const ROWS = "tr[data-tip]:not([hidden])";
 /** One stop of the Tab key for the whole table; arrow keys go from row to row. */
 function useRows() {
   const table = useRef<HTMLTableElement>(null);
+  const shown = () => [...(table.current?.querySelectorAll<HTMLElement>(ROWS) ?? [])];
   useLayoutEffect(() => {
-    const rows = [...(table.current?.querySelectorAll<HTMLElement>(ROWS) ?? [])];
+    const rows = shown();
     const stop = rows.find(({ tabIndex }) => tabIndex === 0) ?? rows[0];
     for (const row of rows) row.tabIndex = row === stop ? 0 : -1;
   });
   const onKeyDown = (event: KeyboardEvent) => {
-    const rows = [...(table.current?.querySelectorAll<HTMLElement>(ROWS) ?? [])];
+    const rows = shown();
     const now = rows.indexOf(event.target as HTMLElement);
     const goal = { ArrowDown: now + 1, ArrowUp: now - 1, Home: 0, End: rows.length - 1 }[event.key];
     const next = goal === undefined || now < 0 ? undefined : rows[goal];

@@ -29,7 +29,7 @@ import { Bytes, FigureTable, InUnit, SizeCell, useUnitName, TableHead } from "./
 import type { OverviewRow } from "./frame";
 import { Known } from "./states";
 import { figured } from "./tips";
-import type { HeldTensorGroup, RunInfo, Snapshot, TensorGroup } from "../../schema";
+import type { EqualTensors, HeldTensorGroup, RunInfo, Snapshot, TensorGroup } from "../../schema";
 
 const SHOWN = 2;
 
@@ -204,6 +204,15 @@ export const Text = ({ of, kind }: { of: ComponentChildren; kind: string }) => (
   </td>
 );
 
+export const TensorCells = (one: Pick<EqualTensors, "shape" | "dtype" | "count" | "bytes">) => (
+  <>
+    <Text kind="count" of={formatCount(one.count)} />
+    <Text kind="shape" of={sizesText(one.shape)} />
+    <Text kind="dtype" of={one.dtype} />
+    <Text kind="size" of={<Bytes of={one.bytes} />} />
+  </>
+);
+
 function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; step: number }) {
   const { groups, more } = heldTensors(held);
   const hasLines = groups.some(({ line }) => line !== null);
@@ -242,10 +251,7 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
                   `traced at the peak of step ${step}`,
                 )}
               >
-                <Text kind="count" of={formatCount(count)} />
-                <Text kind="shape" of={sizesText(shape)} />
-                <Text kind="dtype" of={dtype} />
-                <Text kind="size" of={<Bytes of={bytes} />} />
+                <TensorCells {...{ shape, dtype, count, bytes }} />
                 <Text kind="held-by" of={held_by ?? "unknown"} />
                 {line !== null && <Text kind="made-at" of={line} />}
               </tr>

@@ -171,13 +171,15 @@ export const NoSteps = ({
 export function NoticeList({
   sentences,
   testid,
+  kind = "notices",
 }: {
   sentences: readonly string[];
   testid?: string;
+  kind?: string | undefined;
 }) {
   if (sentences.length === 0) return null;
   return (
-    <ul class="notices" data-testid={testid}>
+    <ul class={kind} data-testid={testid}>
       {sentences.map((sentence) => (
         <li key={sentence}>
           <Sentence of={sentence} />
@@ -205,13 +207,7 @@ function Folded({ sentences, about }: { sentences: readonly string[]; about: str
       <summary>
         {plural(sentences.length, "note")} on {about}
       </summary>
-      <ul>
-        {sentences.map((sentence) => (
-          <li key={sentence}>
-            <Sentence of={sentence} />
-          </li>
-        ))}
-      </ul>
+      <NoticeList sentences={sentences} kind={undefined} />
     </details>
   );
 }

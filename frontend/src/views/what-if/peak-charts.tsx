@@ -21,6 +21,7 @@ import {
 import { fillOf, inks, type Ink } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { ByteAxis, Patterns, svgFill } from "../shared/export";
+import { onPressed } from "../shared/figures";
 import { figured } from "../shared/tips";
 import type { Plan } from "../../schema";
 
@@ -296,11 +297,7 @@ function Dot({ dot, x, y, ink, choose }: DotProps) {
     "aria-label": `Set the budget for ${sentence}`,
     style: { cursor: "pointer" },
     onClick: set,
-    onKeyDown: (event: KeyboardEvent) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      set();
-    },
+    onKeyDown: onPressed(set),
   };
   return (
     <g

@@ -52,28 +52,28 @@ import type { Plan, RunInfo, WhatIf } from "../../schema";
 
 function Facts({ answer }: { answer: WhatIf }) {
   const { peak_bytes: peak, largest_batch_size: largest, capacity_bytes: capacity } = answer;
-  const recorded = answer.recorded_peak_bytes;
   if (peak === null) return null;
+  const recorded = answer.recorded_peak_bytes;
+  const shown = recorded ?? peak;
+  const range = rangeText(answer);
   return (
     <dl class="prediction">
-      {recorded === null ? (
-        <Fact
-          name="peak_bytes"
-          label="predicted peak"
-          value={formatBytes(peak)}
-          note={rangeText(answer)}
-          figure={peak}
-          tip={tipOf(peak, `range: ${rangeText(answer)}`, "of the simulated steps")}
-        />
-      ) : (
-        <Fact
-          name="recorded_peak_bytes"
-          label="recorded peak"
-          value={formatBytes(recorded)}
-          figure={recorded}
-          tip={tipOf(recorded, "highest peak of the run's steps")}
-        />
-      )}
+      <Fact
+        value={formatBytes(shown)}
+        figure={shown}
+        {...(recorded === null
+          ? {
+              name: "peak_bytes",
+              label: "predicted peak",
+              note: range,
+              tip: tipOf(shown, `range: ${range}`, "of the simulated steps"),
+            }
+          : {
+              name: "recorded_peak_bytes",
+              label: "recorded peak",
+              tip: tipOf(shown, "highest peak of the run's steps"),
+            })}
+      />
       <Fact
         name="largest_batch_size"
         label="largest batch size"
