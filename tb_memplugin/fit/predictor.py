@@ -136,10 +136,8 @@ class Predictor(Recording):
         if self.evidence.other_failure is not None:
             verdict = self.evidence.of_run(verdict, wanted, self._evidence_for(wanted))
         unknown = Prediction(batch, wanted.capacity_bytes, reproduced=self.reproduced)
-        whole = f"Batch sizes are those of all {self.replicas} replicas together."
-        shared = (whole,) if self.replicas else ()
         if verdict.unknown is not None:
-            texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted), *shared)
+            texts = (verdict.unknown, *verdict.sentences, *self.answers.said(wanted), *self.shared)
             return dataclasses.replace(unknown, fits=verdict.fits, assumptions=texts)
         found = self.peaks(wanted)
         method, assumptions = found.method, found.sentences
@@ -152,7 +150,7 @@ class Predictor(Recording):
             # Not less: steps of a smaller batch peak higher now and then, as their operations run
             # in another order.
             high = max(typical, min(high, verdict.within_bytes))
-        texts = (*verdict.sentences, *self.answers.said(wanted), *assumptions, *shared)
+        texts = (*verdict.sentences, *self.answers.said(wanted), *assumptions, *self.shared)
         if verdict.fits is None and Interval(low, typical, high).says_little and not always:
             return dataclasses.replace(unknown, assumptions=(TOO_LITTLE, *texts))
         return dataclasses.replace(

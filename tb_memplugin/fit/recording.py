@@ -56,6 +56,10 @@ class Recording:
         self._refused = refused
         self.first = [one for one in steps if one.first][:1]
         self.later = [one for one in steps if not one.first]
+        # how many trained together, and a sentence on their batch sizes
+        self.replicas = self.later[-1].replicas if self.later else None
+        whole = f"Batch sizes are those of all {self.replicas} replicas together."
+        self.shared = (whole,) if self.replicas else ()
 
     @cached_property
     def reproduced(self) -> Reproduced:
@@ -75,11 +79,6 @@ class Recording:
     @cached_property
     def capacity_bytes(self) -> int | None:
         return self.later[-1].capacity_bytes if self.later else None
-
-    @property
-    def replicas(self) -> int | None:
-        """How many replicas trained together; None for one."""
-        return self.later[-1].replicas if self.later else None
 
     @property
     def knows_other_batch_sizes(self) -> bool:
