@@ -11,8 +11,37 @@ the first one, and goes on in the thread that receives the answer, in every oper
 
 from typing import Any
 
-from tb_memplugin.recorder.base import asked
+from tb_memplugin.recorder.base import asked, attribute
+from tb_memplugin.recorder.watch.layers import variables_of
 from tb_memplugin.recorder.watch.notes import call_notes
+from tb_memplugin.recorder.watch.variable_values import replicas
+
+
+class Replicas:
+    """The replicas of a model, asked anew only after a change."""
+
+    def __init__(self) -> None:
+        self._most: tuple[Any, int] = None, 1  # values of a variable, by the model's signature
+        self._met = (-1, False), False  # whether they have, by what that depends on
+
+    def count(self, model: Any, signature: Any) -> int:
+        """How many train, in or out of the scope of their strategy. A model that changes has
+        another `signature`; None if it is unknown."""
+        import tensorflow as tf
+
+        if signature is None or self._most[0] != signature:
+            variables = () if model is None else variables_of(model, "variables")
+            counts = (len(asked(one, replicas) or ()) for one in variables)
+            self._most = signature, max(counts, default=1)
+        strategy = attribute(model, "distribute_strategy") or tf.distribute.get_strategy()
+        in_sync: int = asked(strategy, getattr, "num_replicas_in_sync") or 1
+        return max(in_sync, self._most[1])
+
+    def met(self, traces: int, trains: bool) -> bool:
+        """`replicas_met`, after so many traces of functions."""
+        if self._met[0] != (traces, trains):
+            self._met = (traces, trains), replicas_met(trains)
+        return self._met[1]
 
 
 def replicas_met(trains: bool) -> bool:

@@ -16,7 +16,6 @@ from tb_memplugin.recorder.base import (
     Faults,
     Kept,
     asked,
-    attribute,
     own,
     unread,
 )
@@ -25,7 +24,7 @@ from tb_memplugin.recorder.heap import (
 )
 from tb_memplugin.recorder.watch import layer_table, layers
 from tb_memplugin.recorder.watch.batches import batch_notes
-from tb_memplugin.recorder.watch.collectives import replicas_met
+from tb_memplugin.recorder.watch.collectives import Replicas
 from tb_memplugin.recorder.watch.counters import program_counters
 from tb_memplugin.recorder.watch.datasets import DataPipelines, data_pipelines
 from tb_memplugin.recorder.watch.graphs import graph_facts
@@ -33,7 +32,7 @@ from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors
 from tb_memplugin.recorder.watch.layers import variables_of
 from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.recorder.watch.sessions import session_variables
-from tb_memplugin.recorder.watch.variable_values import bytes_in_use, replicas, short_device
+from tb_memplugin.recorder.watch.variable_values import bytes_in_use, short_device
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.watch.wrappers import hooks
 from tb_memplugin.schema import (
@@ -182,12 +181,6 @@ def _reference(item: Any) -> Callable[[], Any]:
     return _nothing if item is None else weakref.ref(item)
 
 
-def _most_replicas(model: Any) -> int:
-    """Most values of a variable, one on each replica."""
-    variables = () if model is None else variables_of(model, "variables")
-    return max((len(asked(one, replicas) or ()) for one in variables), default=1)
-
-
 class LayerWatch:
     """Watches a model and its optimizer: keeps their last layer table, and knows the owners of the
     program's ops, variables and tensors, and the user's lines that call layers and ops, now and
@@ -212,10 +205,9 @@ class LayerWatch:
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._stages: tuple[PipelineStage, ...] = ()  # when it began
         self._held = HeldTensors()
-        self._of_variables: tuple[Any, int] = None, 1  # replicas, for the signature of a model
         self._variables = Kept[Variables]()
         self._unread = set(unread)  # classes of odd objects that were named
-        self._met = (-1, False), False  # `replicas_met`, after what it depends on
+        self._replicas = Replicas()
         self.table: LayerTable | None = None
         self._observing = False
         self._faults = faults
@@ -382,21 +374,11 @@ class LayerWatch:
     @property
     def replicas(self) -> int:
         """How many replicas of the model train, in or out of the scope of their strategy."""
-        import tensorflow as tf
-
-        model = self._model()
-        strategy = attribute(model, "distribute_strategy") or tf.distribute.get_strategy()
-        # a model that changes has another table
-        if self._signature is None or self._of_variables[0] != self._signature:
-            self._of_variables = self._signature, _most_replicas(model)
-        in_sync: int = asked(strategy, getattr, "num_replicas_in_sync") or 1
-        return max(in_sync, self._of_variables[1])
+        return self._replicas.count(self._model(), self._signature)
 
     def replicas_met(self, trains: bool) -> bool:
-        """`collectives.replicas_met` of the functions that have been traced by now."""
-        if self._met[0] != (self.traces, trains):
-            self._met = (self.traces, trains), replicas_met(trains)
-        return self._met[1]
+        """`Replicas.met` of the functions that have been traced by now."""
+        return self._replicas.met(self.traces, trains)
 
     def completed_table(self) -> LayerTable | None:
         """The last layer table with output sizes, if `batch_size` changed since it was returned.
