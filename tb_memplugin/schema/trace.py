@@ -344,7 +344,8 @@ class TensorFact:
             ``held_tensors``.
         held_by: Its holder in words; None if unknown, and for inputs other than data sets.
         retaining_path: The references to it from a module or a running function in words; None if
-            unknown."""
+            unknown.
+        line: The user's line that took it from an iterator; None if unknown, and for others."""
 
     category: Literal["inputs", "other_state", "held_tensors", "unattributed"]
     requested_bytes: int
@@ -353,6 +354,7 @@ class TensorFact:
     dtype: str = ""
     held_by: str | None = None
     retaining_path: str | None = None
+    line: str | None = None
 
 
 TensorSpec: TypeAlias = tuple[tuple[int, ...], str]

@@ -22,6 +22,7 @@ from tb_memplugin.recorder.base import (
     is_a,
     own,
     own_list,
+    quiet,
 )
 from tb_memplugin.recorder.devices import tensor_address
 from tb_memplugin.recorder.heap import (
@@ -72,6 +73,20 @@ class Captures:
         return found
 
 
+@quiet
+def cached_tensors() -> list[tuple[str, Any]]:
+    """The tensors that TensorFlow keeps on this thread for gradients of eager ops, up to 256 of
+    10,000 values for each purpose, and what holds them: no object of the program."""
+    from tensorflow.python.eager import context
+
+    caches = {"zeros": context.context().zeros_cache, "ranks": context.context().ones_rank_cache}
+    return [
+        (f"TensorFlow's own cache of {name}", tensor)
+        for name, cache in caches.items()
+        for tensor in list(cache()._data.values())
+    ]
+
+
 def _captured(graph: Any) -> list[Any]:
     """The eager tensors that a graph captured."""
     return [external for external, _ in graph.captures if not hasattr(external, "graph")]
@@ -101,6 +116,7 @@ class HeldTensors:
         self._variables = ByIdentity[bool]()
         self._models = ByIdentity[bool]()
         self._datasets = ByIdentity[bool]()
+        self._cached: Mapping[int, str] = {}  # what holds a tensor of TensorFlow's caches
         self._windows = 0
         self._batches_since = -math.inf
         self._first_number: int | None = None  # of the tensors made since the first window
@@ -175,6 +191,9 @@ class HeldTensors:
         roots = [*self._models, *call_notes.outermost_layers, *input_notes.roots()]
         self._remember([*reachable(kinds, ends, roots), *roots])
         self._add(input_notes.tensors())
+        cached = cached_tensors() or []
+        self._cached = {id(tensor): holder for holder, tensor in cached}
+        self._add(tensor for _, tensor in cached)
 
     def _know_handles(self) -> None:
         """Remember the resource handles that traced functions captured: they keep the memory of
@@ -242,6 +261,7 @@ class HeldTensors:
                     tuple(int(size) for size in tensor.shape),
                     tensor.dtype.name,
                     holder,
+                    line=input_notes.line(tensor),
                 )
                 entries[address] = _with_holder((short_device(tensor.device), fact, known))
         return list(entries.values())
@@ -250,6 +270,8 @@ class HeldTensors:
         self, tensor: Any, of_datasets: Container[int] = ()
     ) -> tuple[TensorCategory, str | None]:
         """Category of a tensor, and what holds it, which is searched for if it is a held tensor."""
+        if id(tensor) in self._cached:
+            return "other_state", self._cached[id(tensor)]
         category, name = self.captures.of(tensor)
         captured = f"captured by function `{name}`"
         if id(tensor) in of_datasets or category == "inputs":
