@@ -65,7 +65,7 @@ class PlanOption:
     time_source: TimeSource = "estimated"
 
 
-def fits_word(option: PlanOption) -> str:
+def _word(option: PlanOption) -> str:
     if option.fits is None:
         return "unknown" if option.peak_bytes is None else "maybe"
     return "yes" if option.fits else "no"
@@ -73,7 +73,7 @@ def fits_word(option: PlanOption) -> str:
 
 def _rank(option: PlanOption) -> tuple[bool, int]:
     """The training as it is comes first, then what fits and what may."""
-    return option.kind != "none", ("yes", "maybe", "unknown", "no").index(fits_word(option))
+    return option.kind != "none", ("yes", "maybe", "unknown", "no").index(_word(option))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Plan:
                 (
                     one.sentence,
                     *_peak_of(one),
-                    fits_word(one),
+                    _word(one),
                     format_time(one.extra_time),
                 )
                 for one in sorted(self.options, key=_rank)
