@@ -950,6 +950,7 @@ export const runInfo = object({
   most_loaded: maybe(text),
   ooms: number,
   activation_layers: number,
+  frozen: maybe(flag),
   findings: list(text),
   notes: list(text),
   damage: list(text),

@@ -197,6 +197,16 @@ export function growthFindings(run: RunInfo, device: string): Finding[] {
  */
 export const isSteady = ({ zoom, view }: Finding): boolean => zoom !== null && view === "overview";
 
+/** What a finding says in one line, without the name of the shown device, and the rest of it. */
+export function shortFinding(sentence: string, device: string): [string, string] {
+  const own = sentence.replace(`${device}: `, "");
+  const end = /[.:] /.exec(own)?.index;
+  return end === undefined ? [own, ""] : [own.slice(0, end), own.slice(end + 2)];
+}
+
+/** Of the peak: less is no finding. */
+const LEAST_SHARE = 0.01;
+
 export function frozenFindings(overview: Overview): Finding[] {
   const row = peakRow(overview);
   const step = at(overview.step, row);
@@ -208,6 +218,7 @@ export function frozenFindings(overview: Overview): Finding[] {
   const table =
     overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
   if (!frozen?.bytes || table?.frozen_layers === 0) return [];
+  if (frozen.bytes < LEAST_SHARE * peak) return [];
   return [
     {
       kind: "frozen",

@@ -310,6 +310,7 @@ describe("findings", () => {
     })),
     most_loaded: null,
     activation_layers: 0,
+    frozen: true,
     ooms: 2,
     findings: [
       "GPU:0: grows by 1 MiB since step 40, to 9 MiB at step 90.",

@@ -21,7 +21,6 @@ import {
   optionsTable,
   peaksOf,
   planSentence,
-  rangeText,
   recordedText,
   replayText,
   verdictOf,
@@ -46,7 +45,7 @@ import { BatchLimits } from "./batch-limits";
 import { ConditionsForm, appliedOf, type ConditionFault } from "./conditions";
 import { PeakBars, PeakBarsDrawing, PlanDotsDrawing } from "./peak-charts";
 import { PeakCurve } from "./peak-curve";
-import { PlanHead, PlanParts } from "./plan";
+import { PlanHead, PlanNotes, PlanParts } from "./plan";
 import { Verdict } from "./verdict";
 import type { Plan, RunInfo, WhatIf } from "../../schema";
 
@@ -55,14 +54,6 @@ function Facts({ answer }: { answer: WhatIf }) {
   if (peak === null) return null;
   return (
     <dl class="prediction">
-      <Fact
-        name="peak_bytes"
-        label="predicted peak"
-        value={formatBytes(peak)}
-        note={rangeText(answer)}
-        figure={peak}
-        tip={tipOf(peak, `range: ${rangeText(answer)}`, "of the simulated steps")}
-      />
       <Fact
         name="largest_batch_size"
         label="largest batch size"
@@ -84,6 +75,7 @@ function Method({ answer, plan }: { answer: WhatIf; plan: Plan | null }) {
   return (
     <Known>
       {answer.peak_bytes !== null && <Assumptions answer={answer} />}
+      {plan?.fits === true && <PlanNotes plan={plan} />}
       <dl class="prediction">
         <Fact
           name="method"
@@ -277,7 +269,6 @@ function Answer({ run, ...head }: HeadProps & { run: RunInfo }) {
           <div class="picture what-if-pictures">
             <PeakBars {...drawn} />
             <PeakCurve answer={answer} />
-            <BatchLimits run={run} device={answer.device} />
           </div>
           <Categories {...{ peaks, categories }} measuredStep={answer.measured?.step ?? null} />
           {head.plan && head.plan.fits !== null && (
@@ -285,6 +276,7 @@ function Answer({ run, ...head }: HeadProps & { run: RunInfo }) {
               <PlanParts plan={head.plan} />
             </div>
           )}
+          <BatchLimits run={run} device={answer.device} />
         </div>
       )}
     </div>
