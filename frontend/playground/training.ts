@@ -506,6 +506,7 @@ export function infoOf(plan: Plan): RunInfo {
     devices,
     most_loaded: [...devices].sort((a, b) => b.peak_bytes - a.peak_bytes)[0]?.device ?? null,
     activation_layers: plan.recorded ?? 0,
+    frozen: true,
     ooms: (plan.failures ?? []).length,
     ...({ status: "ok", rank: 0, ended: null, recorded_until: null } as const),
     findings: plan.findings ?? [],

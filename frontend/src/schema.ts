@@ -970,6 +970,7 @@ export const runInfo = object({
   most_loaded: maybe(text),
   ooms: number,
   activation_layers: number,
+  frozen: maybe(flag),
   findings: list(finding),
   notes: list(text),
   damage: list(text),

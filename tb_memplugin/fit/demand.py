@@ -121,6 +121,5 @@ def demand_sentences(demand: Demand) -> tuple[str, ...]:
         return parts, f"{pool}."
     whole, growing = format_bytes(demand.one_region_bytes), format_bytes(demand.growing_bytes)
     return parts, (
-        f"{pool}. Replayed in an empty pool, the step needs {whole} if that is reserved as a "
-        f"whole, and {growing} if it grows by regions."
+        f"{pool}; for this step {whole} would do if reserved as one region, {growing} if it grows."
     )

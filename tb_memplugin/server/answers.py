@@ -15,7 +15,8 @@ _Size: TypeAlias = int | None
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """A run with its key figures; `rank` is its place in the order in which to open them."""
+    """A run with its key figures; `rank` is its place in the order in which to open them, `frozen`
+    says whether it had frozen layers at any step, None if that is unknown."""
 
     run: str
     version: str
@@ -34,6 +35,7 @@ class RunInfo:
     most_loaded: str | None
     ooms: int
     activation_layers: int
+    frozen: bool | None
     findings: Sequence[schema.Finding]
     notes: _Texts
     damage: _Texts

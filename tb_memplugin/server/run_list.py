@@ -184,6 +184,7 @@ class WorkerFacts:
     damage: tuple[str, ...] = ()
     is_thinned: bool = False
     largest_at_failure: tuple[float, LargestLayer] | None = None
+    frozen: bool | None = None
 
 
 def describe(lookup: Lookup, tags: RunTags) -> RunInfo:
@@ -289,6 +290,12 @@ def _read(lookup: Lookup, tags: RunTags) -> tuple[WorkerFacts, int]:
         recorded_until=max(ends, default=None),
         is_thinned=loaded.run.thinning > 1,
         largest_at_failure=largest_at_failure(loaded.run),
+        frozen=any(
+            layer.weight_bytes and not layer.trainable
+            for _, run in runs
+            for table in run.layer_tables
+            for layer in table.layers
+        ),
     )
     return read, 16 * len(steps) + 1000 * (1 + len(read.devices))
 
@@ -337,6 +344,7 @@ def _entry(
     every = [device for worker in workers for device in worker.devices]
     devices = sorted(every, key=lambda one: device_order(one.device))
     failures = known_values(workers, "largest_at_failure")
+    frozen = [worker.frozen for worker in workers]
     recorded, damage = _joined(workers, "phases"), list(damage)
     return record_of(
         RunInfo,
@@ -357,6 +365,7 @@ def _entry(
         ),
         ooms=sum(worker.ooms for worker in workers),
         activation_layers=layers,
+        frozen=None if None in frozen else any(frozen),
         # Those on host memory last.
         findings=sorted(_joined(workers, "findings"), key=lambda one: one.kind == "host_growth"),
         notes=list(dict.fromkeys(_joined(workers, "notes"))),

@@ -145,8 +145,10 @@ RULES = (
     Rule(
         "layers", "(?P<z>persistent|saved)", "{run}: {z} memory of layer {layer} at step {traced}"
     ),
-    Rule("icicle", "in_use_bytes", "{run}: bytes in use at the peak of step {traced}"),
-    Rule("icicle", "known_bytes", "{run}: weights and optimizer state of the layer table"),
+    Rule("Zoom of the icicle", "in_use_bytes", "{run}: bytes in use at the peak of step {traced}"),
+    Rule(
+        "Zoom of the icicle", "known_bytes", "{run}: weights and optimizer state of the layer table"
+    ),
     Rule("icicle", "total", LAYER),
     Rule("icicle", CATEGORY, OF_LAYER),
     Rule("icicle", "(?P<n>(?:within|tensor):.*)", "{run}: cell {n} of the icicle at step {traced}"),

@@ -19,7 +19,7 @@ ANSWERS = {
     2: ("[data-testid='changes']", "18.0 MiB of weights became trainable"),
     3: (".device-memory", "TensorFlow's pool holds 256 MiB"),
     4: (".verdict", "Free memory is fragmented"),
-    5: (".legend", "in use at step end"),
+    5: (".legend", "step end"),
     6: ("[data-testid='difference']", "than A"),
     7: (".what-if .verdict", "Does not fit: "),
     8: ("[data-answer='fits']", "headroom"),

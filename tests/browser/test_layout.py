@@ -54,9 +54,9 @@ def test_no_view_scrolls_the_document(page: Page, address: str, width: int) -> N
 @pytest.mark.parametrize("width", [1440, 1024, 820, 640])
 def test_the_frame_is_as_high_in_every_view(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    for run in ("frozen", "died_fragmentation"):
+    for run, absent in (("frozen", ()), ("died_fragmentation", ("frozen",))):
         tops = {}
-        for view in VIEWS:
+        for view in (view for view in VIEWS if view not in absent):
             # A step that was not traced: the note says so.
             frame = harness.open_tab(
                 page, address, urlencode({"run": run, "view": view, "step": 41})

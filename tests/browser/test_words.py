@@ -1,5 +1,6 @@
 """How many words and figures each view shows above the fold, and where its chart begins."""
 
+import pathlib
 import shutil
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -7,18 +8,30 @@ from urllib.parse import urlencode
 import harness
 import pytest
 from first_screen import words_above_the_fold
-from page_views import VIEWS
+from page_views import OF_STEPS
 from playwright.sync_api import Page
 
-RUNS = ("all_trainable", "died_fragmentation", "frozen", "growing")
-"""As many as a directory of the demo has."""
+RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "runs" / "out_of_memory"
+RUNS = {"all_trainable": "frozen", "out_of_memory": "frozen", "frozen": "all_trainable"}
+RUNS |= {"growing": "frozen"}
+"""As many as a directory of the demo has, each with the run that it is compared with."""
+NOT_COUNTED = ("devices",)
+"""Its rows are as many as the run's devices, and no run here has several."""
+LAYER = {"out_of_memory": "encoder/block1_attention"}
 PLACES: dict[str, dict[str, str]] = {
     "the page as it opens": {},
-    **{view: {"view": view, "run": "frozen"} for view in VIEWS},
-    "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},
-    "oom": {"view": "oom", "run": "died_fragmentation"},
-    "a leak": {"run": "growing"},
-    "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
+    **{
+        f"{view} of {run}": {
+            "view": view,
+            "run": run,
+            "other": other,
+            "layer": LAYER.get(run, "vgg/block5_conv1"),
+        }
+        for run, other in RUNS.items()
+        for view in OF_STEPS
+        if view not in NOT_COUNTED
+    },
+    "two steps": {"view": "compare", "run": "frozen", "other": "frozen"},
 }
 MOST = 150
 
@@ -28,7 +41,7 @@ def few_runs(logdir, tmp_path_factory, watched) -> Iterator[str]:
     """Address of a viewer on four runs."""
     few = tmp_path_factory.mktemp("few")
     for run in RUNS:
-        shutil.copytree(logdir / run, few / run)
+        shutil.copytree(RECORDED if run == RECORDED.name else logdir / run, few / run)
     with harness.viewer(str(few)) as address:
         yield address
         watched[0].goto("about:blank")

@@ -185,6 +185,16 @@ export const growthFindings = ({ findings }: RunInfo, device: string): Finding[]
  */
 export const isSteady = ({ zoom, view }: Finding): boolean => zoom !== null && view === "overview";
 
+/** What a finding says in one line, without the name of the shown device, and the rest of it. */
+export function shortFinding(sentence: string, device: string): [string, string] {
+  const own = sentence.replace(`${device}: `, "");
+  const end = /[.:] /.exec(own)?.index;
+  return end === undefined ? [own, ""] : [own.slice(0, end), own.slice(end + 2)];
+}
+
+/** Of the peak: less is no finding. */
+const LEAST_SHARE = 0.01;
+
 export function frozenFindings(overview: Overview): Finding[] {
   const row = peakRow(overview);
   const step = at(overview.step, row);
@@ -194,6 +204,7 @@ export function frozenFindings(overview: Overview): Finding[] {
     ({ group }) => group.category === "weights" && group.trainable === false,
   );
   if (!frozen?.bytes || tableAt(overview, row)?.frozen_layers === 0) return [];
+  if (frozen.bytes < LEAST_SHARE * peak) return [];
   return [
     {
       kind: "frozen",

@@ -60,15 +60,12 @@ function sharesWithoutLedger(category: Category, table: LayerChange | undefined)
 export const tableAt = ({ changes, step }: Overview, row: number): LayerChange | undefined =>
   changes.findLast((change) => change.step <= (step[row] ?? 0)) ?? changes[0];
 
-export const isPersistent = ({ category }: Pick<SidePart, "category">): boolean =>
-  PERSISTENT.includes(category);
-
 /**
- * Persistent parts below transient ones, in each frozen layers below trainable layers below the
- * rest.
+ * Frozen layers below trainable layers below the rest, in each persistent parts below transient
+ * ones.
  */
 const order = (part: SidePart): number =>
-  (isPersistent(part) ? 0 : SIDES.length) + SIDES.indexOf(part.side);
+  2 * SIDES.indexOf(part.side) + (PERSISTENT.includes(part.category) ? 0 : 1);
 
 /**
  * Parts in the order of the stack.

@@ -9,6 +9,7 @@ import { blockOf, groupTitle, type Grouping, type LayerFigures } from "./layers"
 import { chunkFacts, ownerOf, stateOf, type MemoryMap } from "./memory-map";
 import { at } from "./overview";
 import { NOT_TIED, shortName } from "./run";
+import { holderOf } from "./snapshot";
 import {
   isLive,
   ownerOfRow,
@@ -18,7 +19,13 @@ import {
   whatText,
   type Timeline,
 } from "./timeline";
-import { CATEGORIES, type Category, type ChunkOwner, type TensorGroup } from "../schema";
+import {
+  CATEGORIES,
+  type Category,
+  type ChunkOwner,
+  type HeldTensorGroup,
+  type TensorGroup,
+} from "../schema";
 
 /** What holds bytes of a layer at the moment; a name of null: its shape is unknown. */
 interface Tensor {
@@ -198,6 +205,8 @@ export interface Cell {
   level: number;
   x: number;
   width: number;
+  /** Whether it has all bytes of the cell above it, which shows them. */
+  alone: boolean;
 }
 
 /** Narrower cells than this are one: neither seen nor hit. */
@@ -208,7 +217,7 @@ const LEAST_WIDTH = 5;
  * a parent are "12 more".
  */
 export function icicle(root: TreeNode, width: number, levels: number): Cell[] {
-  const cells: Cell[] = [{ node: root, level: 0, x: 0, width }];
+  const cells: Cell[] = [{ node: root, level: 0, x: 0, width, alone: false }];
   // Grows while it is read.
   for (const { node, level, x, width: room } of cells) {
     if (level + 1 >= levels || node.bytes <= 0) continue;
@@ -222,7 +231,8 @@ export function icicle(root: TreeNode, width: number, levels: number): Cell[] {
     let from = x;
     for (const child of [...shown, ...(rest.length > 1 ? [more] : rest)]) {
       const wide = (child.bytes / node.bytes) * room;
-      if (wide >= 1) cells.push({ node: child, level: level + 1, x: from, width: wide });
+      const alone = child.bytes === node.bytes;
+      if (wide >= 1) cells.push({ node: child, level: level + 1, x: from, width: wide, alone });
       from += wide;
     }
   }
@@ -249,20 +259,35 @@ export function neighbour(cells: readonly Cell[], from: number, key: string): nu
   return inside && found.level === cell.level + move ? to : null;
 }
 
-/** The tensors that are live at the peak of a traced step; their rounding is not among them. */
-export function tensorsAtPeak(timeline: Timeline): Tensors {
+/**
+ * The tensors that are live at the peak of a traced step; their rounding is not among them. Held
+ * tensors of one shape are one: "335 × (64, 512) float32, held by list `history`".
+ */
+export function tensorsAtPeak(timeline: Timeline, held: readonly HeldTensorGroup[] = []): Tensors {
   const live = [...timeline.start.keys()].filter((row) => isLive(timeline, row, timeline.peak));
   const all = live.map((row) => {
     const { layer, category } = ownerOfRow(timeline, row);
     const shape = shapeOfRow(timeline, row);
     const name = shape ? shapeText(shape) : shortName(whatText(timeline, row));
     const bytes = at(timeline.bytes, row) ?? 0;
-    return { layer, category, name, bytes, facts: () => rowFacts(timeline, row) };
+    return { layer, category, name, bytes, shape, facts: () => rowFacts(timeline, row) };
   });
-  return grouped(
-    all.filter(({ category }) => category !== "rounding"),
-    ({ layer }) => layer,
-  );
+  const ofShape = [...grouped(all, (one) => `${one.layer ?? ""} ${one.category} ${one.name}`)];
+  const merged = ofShape.flatMap(([, same]) => {
+    const [first] = same;
+    if (first?.category === "rounding") return [];
+    if (first?.category !== "held_tensors" || same.length === 1) return same;
+    const holder = first.shape && holderOf(held, first.shape);
+    const name = `${formatCount(same.length)} × ${first.name}`;
+    return [
+      {
+        ...first,
+        name: holder === null ? name : `${name}, held by ${holder}`,
+        bytes: totalBytes(same),
+      },
+    ];
+  });
+  return grouped(merged, ({ layer }) => layer);
 }
 
 /**

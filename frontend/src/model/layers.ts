@@ -96,6 +96,21 @@ export function layerFigures(
   ];
 }
 
+/** The categories of a layer or a group in the order of the stack, without those of no bytes. */
+export const partsOf = ({ bytes }: LayerFigures | LayerGroup) =>
+  CATEGORIES.filter((category) => bytes[category] > 0).map((category) => ({
+    category,
+    bytes: bytes[category],
+  }));
+
+export type NamedLayer = LayerFigures & { path: string };
+
+/** The layers of a ledger, largest first; equal ones in alphabetical order. */
+export const largestLayers = (ledger: readonly LedgerRow[]): NamedLayer[] =>
+  layerFigures(null, ledger)
+    .filter((layer): layer is NamedLayer => layer.path !== null)
+    .sort((a, b) => b.total - a.total || a.path.localeCompare(b.path));
+
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
 

@@ -2,7 +2,7 @@
  * Rows of training steps with their breakdown. Columns are as long as `rows`; NaN means "unknown".
  */
 
-import { formatBytes, formatDelta, plural, largestFirst, formatKnown } from "../lib/bytes";
+import { formatBytes, formatCount, formatDelta, largestFirst, formatKnown } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
 import { groupLabel } from "./categories";
 import { shortName } from "./run";
@@ -186,9 +186,9 @@ export function effects(overview: Overview) {
   });
 }
 
-/** "block5_conv1" or "3 layers". The server names layers with weights only. */
+/** "block5_conv1" or "3". The server names layers with weights only. */
 const named = (paths: readonly string[]): string =>
-  paths.length === 1 ? shortName(paths[0] ?? "") : plural(paths.length, "layer");
+  paths.length === 1 ? shortName(paths[0] ?? "") : formatCount(paths.length);
 
 function changeTitle({
   became_trainable: unfrozen,
@@ -200,7 +200,7 @@ function changeTitle({
   return parts.length > 0 ? parts.join(", ") : null;
 }
 
-/** "unfroze 3 layers", for a mark on the chart. */
+/** "unfroze 3", for a mark on the chart. */
 export function effectTitle({ changes }: ChangeEffect): string {
   const titles = changes.map(changeTitle).filter((title) => title !== null);
   return titles.length > 0 ? titles.join(", ") : (changes[0]?.reason ?? "");

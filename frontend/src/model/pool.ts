@@ -93,32 +93,49 @@ export const poolFacts = (pool: PoolSteps, row: number) => ({
 
 export type PoolFacts = ReturnType<typeof poolFacts>;
 
+export const POOL_INSTANTS = ["peak", "step end"] as const;
+export type PoolInstant = (typeof POOL_INSTANTS)[number];
+
 /**
- * The pool with the traced steps at their peak, as their answer and their memory map, in the chart
- * and beside it; the other steps, and failures, as they are.
+ * Whether the pool is known both at the end of steps and, from their traces, at the peak of others.
  */
-export function tracedAtPeak(pool: PoolSteps, traced: readonly SnapshotSummary[]): PoolSteps {
+export const hasInstants = (
+  { pool_source, sources }: PoolSteps,
+  traced: readonly SnapshotSummary[],
+): boolean =>
+  pool_source.includes(sources.indexOf("measured")) &&
+  traced.some(({ pool_bytes }) => pool_bytes !== null);
+
+/**
+ * The pool at one instant of every step: at the peak, as in the answers and the memory map, it is
+ * known from traces, at step end from measurements. Failures stay as they are.
+ */
+export function atInstant(
+  pool: PoolSteps,
+  traced: readonly SnapshotSummary[],
+  instant: PoolInstant,
+): PoolSteps {
+  if (!hasInstants(pool, traced)) return pool;
   const ofStep = new Map(traced.map((one) => [one.step, one]));
-  const rows = [...pool.step.keys()].flatMap((row) => {
-    const of = ofStep.get(pool.step[row] ?? NaN);
-    return sourceAt(pool, row) === "measured" && of && of.pool_bytes !== null ? [{ row, of }] : [];
-  });
-  if (rows.length === 0) return pool;
-  const sources: PoolSource[] = [...new Set<PoolSource>([...pool.sources, "traced"])];
-  const put = (column: PoolColumn, figure: (of: SnapshotSummary) => number | null) => {
-    const changed = pool[column].slice();
-    for (const { row, of } of rows) changed[row] = figure(of) ?? NaN;
-    return changed;
-  };
+  const sources: PoolSource[] = [...new Set<PoolSource>([...pool.sources, "traced", "unknown"])];
+  const put = (column: PoolColumn, figure: (of: SnapshotSummary | undefined) => number | null) =>
+    pool[column].map((value, row) => {
+      const source = sourceAt(pool, row);
+      if (source !== (instant === "peak" ? "measured" : "traced")) return value;
+      const found = instant === "peak" ? ofStep.get(pool.step[row] ?? NaN) : undefined;
+      return figure(found?.pool_bytes == null ? undefined : found) ?? NaN;
+    });
   return {
     ...pool,
     sources,
-    pool_source: put("pool_source", () => sources.indexOf("traced")),
-    pool_bytes: put("pool_bytes", ({ pool_bytes }) => pool_bytes),
-    peak_bytes: put("peak_bytes", ({ in_use_bytes }) => in_use_bytes),
-    largest_free_bytes: put("largest_free_bytes", ({ largest_free_bytes }) => largest_free_bytes),
-    fragmentation: put("fragmentation", ({ fragmentation }) => fragmentation),
-    rounding_bytes: put("rounding_bytes", ({ rounding_bytes }) => rounding_bytes),
+    pool_source: put("pool_source", (of) => sources.indexOf(of ? "traced" : "unknown")),
+    pool_bytes: put("pool_bytes", (of) => of?.pool_bytes ?? null),
+    largest_free_bytes: put("largest_free_bytes", (of) => of?.largest_free_bytes ?? null),
+    fragmentation: put("fragmentation", (of) => of?.fragmentation ?? null),
+    rounding_bytes: put("rounding_bytes", (of) => of?.rounding_bytes ?? null),
+    peak_bytes: pool.peak_bytes.map((value, row) =>
+      instant === "peak" ? (ofStep.get(pool.step[row] ?? NaN)?.in_use_bytes ?? value) : value,
+    ),
   };
 }
 

@@ -60,18 +60,6 @@ export function layerSizes(
   return byLayer;
 }
 
-/** The layers with the most bytes, largest first; equal ones in alphabetical order. */
-export function rankedLayers(
-  sizes: ReadonlyMap<string | null, LayerSizes>,
-  limit: number,
-): string[] {
-  const layers = [...sizes].filter((entry): entry is [string, LayerSizes] => entry[0] !== null);
-  return layers
-    .sort((a, b) => b[1].total - a[1].total || a[0].localeCompare(b[0]))
-    .slice(0, limit)
-    .map(([layer]) => layer);
-}
-
 export const MAX_GROUPS = 8;
 
 interface HeldTensors {

@@ -87,10 +87,13 @@ export const askedText = ({ batch_size, capacity_bytes }: WhatIf): string =>
   `batch size ${batch_size === null ? "unknown" : formatCount(batch_size)}, capacity ${formatKnown(capacity_bytes)}`;
 
 /**
- * What is left to say below the headline: the reason of an unknown answer is the headline itself.
+ * What is left to say below the headline and its reason; the reason of an unknown answer is the
+ * headline itself.
  */
-export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] =>
-  peak_bytes === null ? assumptions.slice(1) : assumptions;
+export function assumptionsOf({ peak_bytes, assumptions, sentence }: WhatIf): string[] {
+  const more = headlineOf(headlineOf(sentence)[1])[1];
+  return [...(more === "" ? [] : [more]), ...assumptions.slice(peak_bytes === null ? 1 : 0)];
+}
 
 export const replayText = ({ reproduced: { addresses, of } }: WhatIf): string =>
   `${formatCount(addresses)} of ${formatCount(of)} addresses`;
@@ -231,7 +234,7 @@ export function planSentence(plan: Plan): string {
   const option = chosenOption(plan);
   if (!plan.fits) return `None of the simulated changes fits into ${budget}`;
   if (option === null || option.kind === "none") return `No change is needed to fit into ${budget}`;
-  return `Fits into ${budget}: ${wordsOf(option)}. ${option.sentence.charAt(0).toUpperCase()}${option.sentence.slice(1)}`;
+  return `Fits into ${budget}: ${wordsOf(option)}`;
 }
 
 export const planNotes = ({ fits, sentences }: Plan): string[] =>

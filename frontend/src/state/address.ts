@@ -3,6 +3,7 @@
 import { DEVICE_SORTS } from "../model/devices";
 import { GROUPINGS, SORT_KEYS } from "../model/layers";
 import { COLOURINGS } from "../model/memory-map";
+import { POOL_INSTANTS } from "../model/pool";
 import { RUN_SORTS } from "../model/run";
 import {
   AS_RECORDED,
@@ -183,6 +184,8 @@ const CODECS = {
   colouring: oneOf("colour", COLOURINGS, "category"),
   /** Zooms of a memory map: spans of addresses, at most one per region. */
   mapZooms: spans("map"),
+  /** When in a step the pool is shown. */
+  instant: oneOf("instant", POOL_INSTANTS, "peak"),
   /** Size tested in "would it fit"; null: just larger than the largest free chunk. */
   fitMib: sizeOrNone("fit"),
   conditions: {

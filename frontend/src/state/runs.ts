@@ -172,7 +172,7 @@ export function phaseBeside(run: RunInfo, primary: RunInfo | null, shown: Phase)
 /**
  * Order of our runs in TensorBoard's list, which gives them their colours. Our files lie in
  * `<run>/memory`, so TensorBoard may know a run by its own name or only by that of its directory.
- * Runs that TensorBoard does not list follow in our order.
+ * Runs that TensorBoard does not list follow by name, as it would list them, also in a report.
  */
 export function colourIndex(
   runs: readonly Pick<RunInfo, "run">[],
@@ -181,7 +181,8 @@ export function colourIndex(
   const places = new Map(hostRuns.map((name, index) => [name, index]));
   let next = hostRuns.length;
   const result = new Map<string, number>();
-  for (const { run } of runs) {
+  const byName = [...runs].sort((a, b) => a.run.localeCompare(b.run, "en", { numeric: true }));
+  for (const { run } of byName) {
     const directory = run === "." ? "memory" : `${run}/memory`;
     const inside = hostRuns.findIndex((name) => name.startsWith(`${directory}/`));
     const place = places.get(run) ?? places.get(directory) ?? (inside >= 0 ? inside : undefined);

@@ -77,6 +77,7 @@ const TABLE = {
     title: "Frozen",
     selects: ["phase", "attempt", "step", "axis"],
     needs: ["overview", "totals"],
+    offered: (primary) => primary?.frozen !== false,
   },
   step: {
     title: "Step",

@@ -1,8 +1,8 @@
 /**
  * Colours of what is shown, the same in every view. Persistent memory: blues and violets, held
  * tensors magenta. Transient memory: oranges and reds, communication green and striped. Rounding is
- * dotted and grey, unattributed hatched, free memory pale grey. tests/theme/palette.test.ts checks each pair as colour-blind
- * readers see it, and against the runs' colours and the background.
+ * dotted and grey, unattributed hatched, free memory pale grey. tests/theme/palette.test.ts checks
+ * each pair as colour-blind readers see it, and against the runs' colours and the background.
  */
 
 import { signal } from "@preact/signals";
@@ -145,5 +145,6 @@ export function layerColour(index: number): string {
  */
 export function ageColour(position: number): string {
   const [from, to] = dark.value ? [82, 40] : [22, 74];
-  return `hsl(${(262 - 62 * position).toFixed(0)} 55% ${(from + (to - from) * position).toFixed(0)}%)`;
+  const [hue, lightness] = [262 - 62 * position, from + (to - from) * position];
+  return `hsl(${hue.toFixed(0)} 55% ${lightness.toFixed(0)}%)`;
 }

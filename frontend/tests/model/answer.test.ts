@@ -310,6 +310,7 @@ describe("findings", () => {
     })),
     most_loaded: null,
     activation_layers: 0,
+    frozen: true,
     ooms: 2,
     findings: [],
     notes: [],

@@ -40,7 +40,7 @@ describe("splitBySide", () => {
     ]);
   });
 
-  it("stacks persistent memory below transient memory, whatever its side", () => {
+  it("stacks frozen layers below trainable ones, in each persistent memory below transient memory", () => {
     const groups: Group[] = [
       ...GROUPS,
       { category: "held_tensors", trainable: null },
@@ -69,11 +69,11 @@ describe("splitBySide", () => {
       parts.map(({ side, category, bytes: [value] }) => `${side} ${category} ${value ?? "?"}`),
     ).toEqual([
       "frozen weights 1",
+      "frozen activations 2",
       "trainable weights 2",
+      "trainable activations 3",
       "other weights 3",
       "other held_tensors 4",
-      "frozen activations 2",
-      "trainable activations 3",
     ]);
   });
 

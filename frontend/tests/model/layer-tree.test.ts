@@ -13,8 +13,8 @@ import {
 } from "../../src/model/layer-tree";
 import { layerFigures, type LayerFigures } from "../../src/model/layers";
 import type { MemoryMap } from "../../src/model/memory-map";
-import { MIB, TIMELINE } from "./timeline-cases";
-import type { Category, LedgerRow } from "../../src/schema";
+import { MIB, TIMELINE, column } from "./timeline-cases";
+import type { Category, HeldTensorGroup, LedgerRow } from "../../src/schema";
 
 const row = (layer: string | null, category: Category, bytes: number): LedgerRow => ({
   ...{ layer, category, bytes, trainable: null, rounding_bytes: null },
@@ -190,6 +190,36 @@ describe("tensors in the tree", () => {
 
 const shown = (cells: readonly Cell[]): unknown[] =>
   cells.map(({ node, level, x, width }) => [node.name, level, x, width]);
+
+describe("held tensors", () => {
+  it("of one shape are one, with what holds them", () => {
+    const timeline = {
+      ...TIMELINE,
+      rows: 3,
+      owners: [{ layer: null, category: "held_tensors" as const, trainable: null }],
+      ...{ start: column(0, 0, 0), end: column(4, 4, 4), bytes: column(MIB, MIB, 2 * MIB) },
+      ...{ count: column(1, 1, 1), owner: column(0, 0, 0), op: column(0, 0, 0) },
+      ...{ tensor: column(0, 1, 2), rounding_bytes: column(0, 0, 0), shape: column(0, 0, 1) },
+      ...{ address: column(NaN, NaN, NaN), line: column(NaN, NaN, NaN) },
+      shapes: [
+        { shape: [64, 512], dtype: "float32" },
+        { shape: [9], dtype: "int64" },
+      ],
+    };
+    const held = [
+      {
+        ...{ shape: [64, 512], dtype: "float32", count: 2, bytes: 2 * MIB },
+        ...{ held_by: "list `history`", line: null, retaining_path: null },
+        category: "held_tensors" as const,
+      },
+    ] as unknown as HeldTensorGroup[];
+    const named = tensorsAtPeak(timeline, held).get(null) ?? [];
+    expect(named.map(({ name, bytes }) => [name, bytes])).toEqual([
+      ["2 × (64, 512) float32, held by list `history`", 2 * MIB],
+      ["(9) int64", 2 * MIB],
+    ]);
+  });
+});
 
 describe("the icicle", () => {
   const tree = layerTree(NET, NONE, "none");

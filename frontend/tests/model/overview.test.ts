@@ -116,10 +116,10 @@ describe("changes of the layer table", () => {
   it("count the layers that changed", () => {
     const title = (changed: Partial<LayerChange>): string =>
       effectTitle({ ...effect, changes: [change(1, changed)] } as typeof effect & object);
-    expect(effect && effectTitle(effect)).toBe("unfroze 3 layers");
+    expect(effect && effectTitle(effect)).toBe("unfroze 3");
     expect(title({ became_trainable: ["net/block1"] })).toBe("unfroze block1");
     expect(title({ became_trainable: ["a"], became_frozen: ["b", "c", "d", "e"] })).toBe(
-      "unfroze a, froze 4 layers",
+      "unfroze a, froze 4",
     );
     expect(title({ reason: "optimizer Adam was built" })).toBe("optimizer Adam was built");
   });

@@ -260,7 +260,7 @@ describe("a plan", () => {
   it("is the first change that fits", () => {
     expect([verdictOf(plan), planSentence(plan)]).toEqual([
       "fits",
-      "Fits into 80.0 MiB: recompute. Recompute 2 segments with 6 layers",
+      "Fits into 80.0 MiB: recompute",
     ]);
     expect(chosenOption(plan)?.kind).toBe("recompute");
   });

@@ -366,7 +366,7 @@ const STEPS: Case[] = [
     {
       acts: [point(".u-over", "dblclick", 300, 100)],
       shows: [
-        'button … .quiet: → .quiet disabled="":',
+        'title="Show whole step" aria-label="Whole step"… : →  disabled="":',
         "column 17: nothing 154, pattern 5616 1, pattern 0874 4, pattern ee9",
         "column 842: nothing 149, pattern 5616 1, pattern e03a 4, pattern 56",
         "column 172: nothing 131, pattern cd66 1, pattern 5616 1, pattern cd",

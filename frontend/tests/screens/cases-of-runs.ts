@@ -475,7 +475,7 @@ const COMPARE: Case[] = [
       since: PAIR,
       shows: [
         'rect x="110.4" width="67.2" y="40.54" height="9.15" fill="url… 1 → 0.3',
-        '927552" data-to="6… .choosable → .choosable.focused aria-current="true"',
+        '"activations" data-from="127927552" data-to="… .choosable → .choosable.focused aria-current="true"',
       ],
     },
   ],
@@ -501,7 +501,7 @@ const COMPARE: Case[] = [
       shows: [
         "<segments-label: B>",
         'input min="0" placeholder="200" aria-label="Step of B; empty',
-        '.small data-step="41": step 41',
+        '.small data-step="41"',
         "h2 .verdict: B needs 50.5 MiB more than A. 18.0 MiB of weights became trainable.",
       ],
     },
@@ -591,7 +591,7 @@ const COMPARE: Case[] = [
       acts: [enter("[aria-label^='Step of B']", "60")],
       shows: [
         '.number data-bytes="… 4985856 → 4986368',
-        '.small data-step="… 200": step 200 → 60": step 60, breakdown from step 41',
+        '.small data-step="… 200" → 60": breakdown from step 41',
         ".shape: unattributed … ▼ → ▲",
         "h2 .verdict: B needs … 119 MiB less than A",
       ],
@@ -727,8 +727,7 @@ const ERRORS: Case[] = [
       refused: ["snapshot"],
       since: "run=frozen",
       shows: [
-        'tbody: tr .blank: colspan="4" title="No answer: snapshot.": No answer: s',
-        'title="activations saved for the backward pass, at the end o',
+        'tbody: tr .blank: colspan="3" title="No answer: snapshot.": No answer: s',
         'ul .findings aria-label="Findings": li .frozen: button title="Sho',
       ],
     },

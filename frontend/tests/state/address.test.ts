@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { DEVICE_SORTS } from "../../src/model/devices";
 import { GROUPINGS, SORT_KEYS } from "../../src/model/layers";
 import { COLOURINGS } from "../../src/model/memory-map";
+import { POOL_INSTANTS } from "../../src/model/pool";
 import { RUN_SORTS } from "../../src/model/run";
 import { CONDITIONS } from "../../src/model/what-if";
 import {
@@ -88,6 +89,7 @@ function anyChoices(random: () => number): Choices {
     colouring: one(COLOURINGS),
     mapZooms: Array.from({ length: below(4) }, span).filter(([from, to]) => from < to),
     fitMib: orNull(one([12.5, 1e-3, 1 + below(1e6), 1 / 3])),
+    instant: one(POOL_INSTANTS),
     conditions: Object.fromEntries(
       CONDITIONS.map((name) => [name, text()]),
     ) as Choices["conditions"],
@@ -135,6 +137,7 @@ describe("address", () => {
       [140125745934336, 140125745934592],
     ],
     fitMib: 12.5,
+    instant: "step end",
     conditions: {
       batch_size: "64",
       capacity: "24 GiB",

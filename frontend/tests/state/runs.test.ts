@@ -90,12 +90,18 @@ describe("selection", () => {
         host,
       ),
     ]).toEqual([
+      [".", 3],
       ["a", 1],
       ["b", 2],
-      ["z", 0],
-      [".", 3],
       ["unknown", 4],
       ["unknown2", 5],
+      ["z", 0],
+    ]);
+    // Without TensorBoard, as in a report, they are those that TensorBoard would give.
+    const colours = colourIndex([{ run: "run10" }, { run: "run9" }], []);
+    expect([...colours]).toEqual([
+      ["run9", 0],
+      ["run10", 1],
     ]);
   });
 

@@ -21,6 +21,7 @@ export const run = (name: string, started: number, changed: Partial<RunInfo> = {
   devices: [{ device: "GPU:0", capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 }],
   most_loaded: "GPU:0",
   activation_layers: 0,
+  frozen: true,
   ooms: 0,
   status: "ok",
   rank: 1000 - started,

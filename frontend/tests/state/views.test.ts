@@ -51,6 +51,9 @@ describe("the table of views", () => {
     expect(offeredViews("overview", failed, [failed])).toContain("oom");
     expect(offeredViews("devices", empty, [empty])).toContain("devices");
     expect(offeredViews("overview", null, [])).toEqual(always);
+    const trained = run({ frozen: false });
+    expect(offeredViews("overview", trained, [trained])).not.toContain("frozen");
+    expect(offeredViews("frozen", trained, [trained])).toContain("frozen");
   });
 
   it("shows of a run without a device what else it recorded", () => {

@@ -1028,8 +1028,8 @@ def test_the_sentences_have_the_figures(tmp_path: pathlib.Path) -> None:
         assert format_bytes(size) in parts
     whole, growing = format_bytes(demand.one_region_bytes), format_bytes(demand.growing_bytes)
     assert pool == (
-        f"The pool has {format_bytes(demand.pool_bytes)}. Replayed in an empty pool, the step "
-        f"needs {whole} if that is reserved as a whole, and {growing} if it grows by regions."
+        f"The pool has {format_bytes(demand.pool_bytes)}; for this step {whole} would do if "
+        f"reserved as one region, {growing} if it grows."
     )
     assert demand_sentences(dataclasses.replace(demand, one_region_bytes=None))[1] == (
         f"The pool has {format_bytes(demand.pool_bytes)}."

@@ -177,8 +177,15 @@ def test_the_key_figures_are_those_of_the_histories(tmp_path, monkeypatch, fault
     monkeypatch.setattr("tb_memplugin.server.run_list.MANY_WORKERS", 4)
     told = listed(tmp_path)
     differ = {name for name in whole if told[name] != whole[name]}
-    # Only the sentences on growth are shorter, and roll-ups have no breakdown of a failure.
-    assert differ <= {"findings", "largest_at_failure"} and told["largest_at_failure"] is None
+    # Only the sentences on growth are shorter, and roll-ups have no breakdown of a failure and do
+    # not know whether layers are frozen.
+    assert differ <= {"findings", "largest_at_failure", "frozen"}
+    assert told["largest_at_failure"] is None and told["frozen"] is None
+    assert whole["frozen"] == any(
+        layer.weight_bytes and not layer.trainable
+        for table in load(tmp_path)["run"].layer_tables
+        for layer in table.layers
+    )
     assert len(told["findings"]) == (1 if any(fault.leak_mib for fault in faults) else 0)
     assert bool(whole["findings"]) == bool(told["findings"])
 

@@ -46,7 +46,8 @@ function Causes({ pair: [a, b] }: { pair: Pair }) {
   const change = changeBetween(value?.answers ?? null, stepOfSide(a), stepOfSide(b));
   if (change === null) return null;
   return (
-    <NoticeList sentences={[change.sentence, ...change.details].map(unbroken)} testid="causes" />
+    // The answers above have its sentence.
+    <NoticeList sentences={change.details.map(unbroken)} testid="causes" />
   );
 }
 
@@ -74,8 +75,8 @@ const chooseRun = (letter: "A" | "B", run: string): Partial<Choices> =>
 function sourceText({ overview, row }: ComparedSide): string {
   const source = provenance(overview, row);
   if (source.kind === "layer table") return "";
-  if (source.kind === "failure") return ", at the failed allocation";
-  return source.kind === "traced" ? "" : `, breakdown from step ${source.snapshot.step}`;
+  if (source.kind === "failure") return "at the failed allocation";
+  return source.kind === "traced" ? "" : `breakdown from step ${source.snapshot.step}`;
 }
 
 interface SideProps {
@@ -128,7 +129,7 @@ function Side({ side, stepOfA, device, phase }: SideProps) {
       <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
         {device && `${overview.device}, `}
         {phase && `${overview.phase}, `}
-        {`step ${shown ?? "?"}${sourceText(side)}`}
+        {sourceText(side)}
       </span>
     </div>
   );
@@ -338,8 +339,12 @@ export function CompareView(props: CompareProps) {
           <Curves pair={pair} />
         </div>
         <div class="beside">
-          <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} />
           <Causes pair={pair} />
+          {/* Two steps of a run differ in what the waterfall shows. */}
+          <details class="known" open={a.run !== b.run}>
+            <summary>A and B</summary>
+            <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} />
+          </details>
         </div>
       </div>
       {layers && <CompareTable deltas={layers} />}

@@ -17,7 +17,9 @@ import {
   poolSentence,
   usualInstant,
   poolGrows,
-  tracedAtPeak,
+  POOL_INSTANTS,
+  atInstant,
+  hasInstants,
   type PoolFacts,
   type PoolSteps,
 } from "../../model/pool";
@@ -26,7 +28,7 @@ import { dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { ChartProps } from "../shared/chart-props";
 import { useStore, useChoices } from "../shared/context";
-import { LegendItem } from "../shared/controls";
+import { ChoiceSegments, LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { useStepsChart, lastKnown, useRunSpan } from "../shared/frame";
 import { MapView } from "../shared/memory-map/memory-map-view";
@@ -186,7 +188,7 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
       <LegendItem
         kind="line colour"
         colour={seriesFill("allocated_bytes").colour}
-        label={`allocated ${instantText(instant)}, every step`}
+        label={`allocated ${instantText(instant)}`}
       />
       {known && (
         <>
@@ -209,9 +211,6 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
           )}
           <LegendItem kind="line" label="pool" />
         </>
-      )}
-      {instant === "step end" && hasSource(pool, "traced") && (
-        <span>traced steps: at the peak</span>
       )}
       {showsUnknown(pool) && <LegendItem kind="hatched" label="fragmentation unknown" />}
     </p>
@@ -293,9 +292,10 @@ export function FragmentationView({ pool: recorded, list }: FragmentationProps) 
     [list, recorded.phase],
   );
   const recordedWhole = store.wholePool.value.value ?? recorded;
+  const { instant } = useChoices();
   const [pool, whole] = useMemo(
-    () => [tracedAtPeak(recorded, ofPhase), tracedAtPeak(recordedWhole, ofPhase)] as const,
-    [recorded, recordedWhole, ofPhase],
+    () => [atInstant(recorded, ofPhase, instant), atInstant(recordedWhole, ofPhase, instant)],
+    [recorded, recordedWhole, ofPhase, instant],
   );
   const specs = useSpecs(pool);
   const shared = {
@@ -325,16 +325,19 @@ export function FragmentationView({ pool: recorded, list }: FragmentationProps) 
       <div class="body">
         <div class="picture">
           <Missing run={run} list={ofPhase} />
+          {hasInstants(recordedWhole, ofPhase) && (
+            <ChoiceSegments of="instant" label="pool at" options={POOL_INSTANTS} />
+          )}
           <Charts pool={pool} specs={specs} shared={shared} />
           {/* Of the selected step, so not above the charts: a click there would move them. */}
           {traced && <DeviceMemoryBar device={traced.device} step={traced.step} />}
           <DemandSection run={run} device={pool.device} />
           {pool.growths.length > 0 && (
-            <section class="pool-growth-section" aria-label="Pool growth">
-              <h2>Pool growth</h2>
+            <details class="known pool-growth-section">
+              <summary>Pool growth</summary>
               <PoolGrowth pool={pool} />
               <AboutGrowth pool={pool} />
-            </section>
+            </details>
           )}
           {finding && <Findings sentences={[finding]} />}
         </div>

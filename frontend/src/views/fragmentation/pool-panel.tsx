@@ -385,29 +385,39 @@ export function DeviceMemoryBar({ device, step }: { device: string; step: number
   );
 }
 
-const CATEGORY = { demand: "activations", rounding: "rounding", unsplit: "unattributed" } as const;
+/** Of all categories together, so in the colour of none. */
+const demandFill = (name: "demand" | "rounding" | "unsplit"): Fill =>
+  name === "demand"
+    ? seriesFill("allocated_bytes")
+    : name === "rounding"
+      ? categoryFill("rounding")
+      : freeFill("other");
 
 export function DemandSection({ run, device }: { run: RunInfo; device: string }) {
   const store = useStore();
   const { value } = useFetched(store.fetched.demands, [run, device]);
   const demand = value?.demand;
   if (!demand) return null;
+  const parts = demandParts(demand);
   return (
-    <section class="demand" aria-label="Demand of the peak" data-testid="demand">
-      <h2>
-        Demand of the peak <span class="small">step {demand.step}, replayed</span>
-      </h2>
-      <div class="memory-bar">
-        {demandParts(demand).map(({ name, label, bytes, share }) => {
-          const { colour, pattern } = categoryFill(CATEGORY[name]);
+    <details class="known demand" data-testid="demand">
+      <summary>Demand of the peak of step {demand.step}</summary>
+      <div class="memory-bar" aria-hidden="true">
+        {parts.map(({ name, share }) => {
+          const { colour, pattern } = demandFill(name);
           const style = { "--fill": colour, width: `${100 * share}%` };
-          const figure = figured(`${name}_bytes`, bytes, label);
-          return <span key={name} class={`fill ${pattern}`} style={style} {...figure} />;
+          return <span key={name} class={`fill ${pattern}`} style={style} />;
         })}
       </div>
-      {demand.sentences.map((sentence) => (
-        <p key={sentence}>{unbroken(sentence)}</p>
-      ))}
-    </section>
+      <ul class="map-legend" aria-label="Parts of the demand">
+        {parts.map(({ name, label, bytes }) => (
+          <li key={name} {...figured(`${name}_bytes`, bytes, label)}>
+            <Swatch fill={demandFill(name)} />
+            {label} <span class="small">{formatBytes(bytes)}</span>
+          </li>
+        ))}
+      </ul>
+      <p>{unbroken(demand.sentences.at(-1) ?? "")}</p>
+    </details>
   );
 }

@@ -7,14 +7,7 @@ import { platePainter } from "../../charts/rules";
 import { formatBytes, plural, shareOf, unbroken, totalBytes } from "../../lib/bytes";
 import { maximum, lowerBound } from "../../lib/search";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
-import {
-  SIDES,
-  costSentences,
-  splitBySide,
-  isPersistent,
-  type Side,
-  type SidePart,
-} from "../../model/frozen";
+import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
 import {
   comparison,
   effectSentence,
@@ -49,6 +42,7 @@ import {
   type Picture,
   type Places,
 } from "../shared/frame";
+import { LargestLayers } from "../shared/largest-layers";
 import { Findings } from "../shared/states";
 import { StepFigures, panelUnit, sourceOf } from "../shared/step-panel";
 
@@ -64,7 +58,7 @@ function boundary(
   rows: number,
 ): Float64Array {
   const sum = new Float64Array(rows);
-  for (const part of parts.filter((one) => isPersistent(one) && sides.includes(one.side)))
+  for (const part of parts.filter(({ side }) => sides.includes(side)))
     part.bytes.forEach((value, row) => (sum[row] = (sum[row] ?? 0) + value));
   return sum;
 }
@@ -115,6 +109,9 @@ const HEADINGS: Record<Side, string> = {
   trainable: "Trainable layers",
   other: "Other",
 };
+
+/** Frozen layers in the panel. */
+const LISTED = 4;
 
 const MEANINGS: Record<Side, string> = {
   frozen: "memory of layers whose weights are not trained, and frozen weights",
@@ -292,7 +289,12 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
         <Changes overview={overview} />
         <Costs {...selected} parts={ofSelected} />
       </div>
-      <StepFigures {...shown} unit={panelUnit(overview)} testid="sides">
+      <StepFigures
+        {...shown}
+        unit={panelUnit(overview)}
+        testid="sides"
+        below={<LargestLayers {...shown} title="Frozen layers" count={LISTED} frozen />}
+      >
         <Parts
           parts={shown.overview === overview ? parts : ofSelected}
           row={shown.row}

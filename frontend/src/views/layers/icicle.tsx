@@ -24,8 +24,8 @@ const MOST_ROW = 50;
 const MARGINS = 12;
 
 /** The name of a cell and its bytes, neither of them if the name does not fit. */
-function labels(node: TreeNode, width: number): string[] {
-  const both = [cellName(node), formatBytes(node.bytes)];
+function labels({ node, width, alone }: Cell): string[] {
+  const both = [cellName(node), ...(alone ? [] : [formatBytes(node.bytes)])];
   return (
     [both, both.slice(0, 1)].find((texts) => texts.join("  ").length * LETTER + MARGINS <= width) ??
     []
@@ -38,12 +38,12 @@ const fillsOf = ({ parts, layer }: TreeNode): Fill[] =>
     fillOf({ category, trainable: layer?.trainable === false ? false : null }),
   );
 
-function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
+function CellButton({ cell, height, total, tabStop, open }: CellProps) {
   const { layer, category } = useChoices();
   const { node, level, x, width } = cell;
   const { key, bytes, parts, children } = node;
   const name = cellName(node);
-  const [label, size] = labels(node, width);
+  const [label, size] = labels(cell);
   const fills = fillsOf(node);
   const isTensor = children.length === 0;
   const selected = layer !== null && node.layer?.path === layer && !isTensor;
@@ -73,13 +73,13 @@ function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
         "--fill": fills[0]?.colour,
       }}
       data-node={key}
-      data-figure={key === "" ? figure : cellFigure(node)}
+      data-figure={cellFigure(node)}
       data-bytes={bytes}
       data-layer={node.layer?.path ?? ""}
       data-tip={tip}
       onClick={() => open(node)}
     >
-      <span class="cell-name">{key !== "" && label} </span>
+      <span class="cell-name">{label} </span>
       {size !== undefined && <span class="small figure">{size}</span>}
       <span class="area-parts" aria-hidden="true">
         {parts.map((part, index) => (
@@ -98,7 +98,6 @@ interface CellProps {
   cell: Cell;
   height: number;
   total: number;
-  figure: string;
   tabStop: boolean;
   open: (node: TreeNode) => void;
 }
@@ -116,10 +115,13 @@ function useZoom(tree: TreeNode) {
   const moved = useRef(false);
   const way = useMemo(() => wayTo(tree, zoom), [tree, zoom]);
   const root = way.at(-1) ?? tree;
-  const cells = useMemo(
-    () => icicle(root, width, Math.floor(height / LEAST_ROW)),
-    [root, width, height],
-  );
+  const cells = useMemo(() => {
+    const levels = Math.floor(height / LEAST_ROW);
+    if (root !== tree) return icicle(root, width, levels);
+    // The line above says the sum of all.
+    const [, ...below] = icicle(root, width, levels + 1);
+    return below.map((cell) => ({ ...cell, level: cell.level - 1 }));
+  }, [root, tree, width, height]);
   const focus = (index: number): void =>
     host.current?.querySelectorAll<HTMLElement>(".cell")[index]?.focus();
   useEffect(() => {
@@ -151,10 +153,12 @@ export function Icicle({
   tree,
   moment,
   figure,
+  source,
 }: {
   tree: TreeNode;
   moment: string;
   figure: string;
+  source: string;
 }) {
   const store = useStore();
   const { host, way, root, cells, row, zoomTo, out, onKeyDown } = useZoom(tree);
@@ -164,7 +168,7 @@ export function Icicle({
     if (node === root) out();
     else if (node.children.length > 0) zoomTo(node.key);
   };
-  const tabStop = cells.some(({ node }) => node.key === stop) ? stop : root.key;
+  const tabStop = cells.some(({ node }) => node.key === stop) ? stop : cells[0]?.node.key;
   return (
     <div class="icicle">
       <nav class="small" aria-label="Zoom of the icicle">
@@ -178,7 +182,16 @@ export function Icicle({
           >
             {index === 0 ? `${node.name} ${moment}` : cellName(node)}
           </button>
-        ))}
+        ))}{" "}
+        {way.length === 1 && (
+          <span
+            data-figure={figure}
+            data-bytes={tree.bytes}
+            data-tip={tipOf(tree.bytes, "total of all categories", source)}
+          >
+            {formatBytes(tree.bytes)}
+          </span>
+        )}
       </nav>
       <div
         class="cells"
@@ -195,7 +208,6 @@ export function Icicle({
             cell={cell}
             height={row}
             total={tree.bytes}
-            figure={figure}
             tabStop={cell.node.key === tabStop}
             open={open}
           />
@@ -213,7 +225,8 @@ export function IcicleDrawing({ tree, title }: { tree: TreeNode; title: string }
   return (
     <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
       <Patterns fills={cells.flatMap(({ node }) => fillsOf(node))} ground={ink.background} />
-      {cells.map(({ node, level, x, width }) => {
+      {cells.map((cell) => {
+        const { node, level, x, width } = cell;
         const fills = fillsOf(node);
         let from = x;
         return (
@@ -242,7 +255,7 @@ export function IcicleDrawing({ tree, title }: { tree: TreeNode; title: string }
               );
             })}
             <text x={x + 4} y={level * ROW + 19} fill={ink.text}>
-              {labels(node, width).join(" ")}
+              {labels(cell).join(" ")}
             </text>
           </g>
         );

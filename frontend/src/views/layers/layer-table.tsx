@@ -18,6 +18,7 @@ import { categoryLabel, categoryMeaning, partsText } from "../../model/categorie
 import {
   countText,
   outputFacts,
+  partsOf,
   shapeText,
   sizesText,
   type LayerFigures,
@@ -26,12 +27,12 @@ import {
 } from "../../model/layers";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
-import { fillOf, categoryFill } from "../../theme/palette";
-import { isMuted, useStore, useChoices } from "../shared/context";
+import { categoryFill, fillOf } from "../../theme/palette";
+import { useStore, useChoices } from "../shared/context";
 import { Choose } from "../shared/controls";
-import { SizeCell, Swatch, useUnit } from "../shared/figures";
+import { PartsBar, SizeCell, Swatch, useUnit } from "../shared/figures";
 import { LongTable, useScrollWindow } from "../shared/long-table";
-import { tipOf, figured } from "../shared/tips";
+import { tipOf } from "../shared/tips";
 import { CATEGORIES, type Category, type Phase } from "../../schema";
 
 const hasDigit = (bytes: number, unit: Unit): boolean =>
@@ -43,12 +44,6 @@ const hasDigit = (bytes: number, unit: Unit): boolean =>
  */
 const shownCategories = (all: LayerGroup, unit: Unit): Category[] =>
   CATEGORIES.filter((category) => hasDigit(all.bytes[category], unit));
-
-const partsOf = ({ bytes }: LayerFigures | LayerGroup) =>
-  CATEGORIES.filter((category) => bytes[category] > 0).map((category) => ({
-    category,
-    bytes: bytes[category],
-  }));
 
 /**
  * The figure of the categories without a column, and "unattributed 3.0 MiB, inputs 1.5 MiB",
@@ -115,33 +110,6 @@ function SortButton({ of, label = of, hint }: SortButtonProps) {
   );
 }
 
-/** A layer's bytes as a bar of its categories, each in its place in the stack. */
-function Parts({ of, longest, explain }: { of: Of; longest: number; explain: Explain }) {
-  const { category: selected } = useChoices();
-  const parts = partsOf(of);
-  const trainable = "trainable" in of && of.trainable === false ? false : null;
-  return (
-    <td class="parts">
-      {of.total > 0 && of.total <= longest && (
-        <div role="img" aria-label={partsText(parts)}>
-          {parts.map(({ category, bytes }) => {
-            const { colour, pattern } = fillOf({ category, trainable });
-            const isPale = isMuted({ hovered: null, category: selected }, [], category);
-            return (
-              <i
-                key={category}
-                class={`fill ${pattern}${isPale ? " pale" : ""}`}
-                style={{ "--fill": colour, width: `${(bytes / longest) * 100}%` }}
-                {...figured(category, bytes, categoryLabel(category), explain(of, category))}
-              />
-            );
-          })}
-        </div>
-      )}
-    </td>
-  );
-}
-
 interface Column {
   head: ComponentChildren;
   cell: (of: Of) => ComponentChildren;
@@ -176,15 +144,16 @@ function figureColumn(
   };
 }
 
-const shareColumn = ({ all: { total } }: Content): Column => ({
+const shareText = (of: Of, { all: { total } }: Content): string =>
+  total && of.total ? formatShare(of.total / total) : "";
+
+const shareColumn = (content: Content): Column => ({
   head: (
     <th scope="col" class="number share">
       share
     </th>
   ),
-  cell: (of) => (
-    <td class="number share">{total && of.total ? formatShare(of.total / total) : ""}</td>
-  ),
+  cell: (of) => <td class="number share">{shareText(of, content)}</td>,
 });
 
 const sizeColumn = (size: keyof LayerSizes, content: Content): Column =>
@@ -193,19 +162,32 @@ const sizeColumn = (size: keyof LayerSizes, content: Content): Column =>
     <SortButton key={size} of={size} hint={SIZE_MEANINGS[size]} />,
     (of) => of[size],
     content,
+    (of) => (size === "total" ? shareText(of, content) : null),
   );
+
+const barColumn = ({ longest, explain }: Content): Column => ({
+  head: (
+    <th scope="col" class="parts">
+      <span class="unseen">categories</span>
+    </th>
+  ),
+  cell: (of) => (
+    <td class="parts">
+      {of.total > 0 && of.total <= longest && (
+        <PartsBar
+          parts={partsOf(of)}
+          longest={longest}
+          trainable={"trainable" in of ? of.trainable : null}
+          explain={(category) => explain(of, category)}
+        />
+      )}
+    </td>
+  ),
+});
 
 const briefColumns = (content: Content): Column[] => [
   sizeColumn("total", content),
-  shareColumn(content),
-  {
-    head: (
-      <th scope="col" class="parts">
-        <span class="unseen">categories</span>
-      </th>
-    ),
-    cell: (of) => <Parts of={of} {...content} />,
-  },
+  barColumn(content),
 ];
 
 const parametersColumn: Column = {
@@ -317,16 +299,17 @@ function LayerRow({ isPlanned, name, of, brief, columns }: LayerRowProps) {
         {path === null ? (
           NOT_TIED
         ) : (
-          <Choose
-            class="layer-name"
-            aria-pressed={selected}
-            these={{ layer: selected ? null : path }}
-          >
+          <Choose class="layer-name leads" title={path} these={{ view: "layer", layer: path }}>
             <span class="small">{name.slice(0, end)}</span>
             <span>{name.slice(end)}</span>
           </Choose>
         )}
-        {training === "frozen" && <span class="tag"> frozen</span>}
+        {training === "frozen" && (
+          <span class="tag" title="frozen">
+            <Swatch fill={fillOf({ category: "weights", trainable: false })} />
+            <span class="unseen">frozen</span>
+          </span>
+        )}
         {recomputed ? (
           <span class="tag"> recomputed</span>
         ) : (

@@ -16,19 +16,25 @@ import {
   type LayerGroup,
 } from "../../model/layers";
 import { instantOf, measuredAt, momentOf, type Overview } from "../../model/overview";
-import { NOT_TIED, shortName } from "../../model/run";
+import { NOT_TIED } from "../../model/run";
 import { SIZE_MEANINGS } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
 import { matcher } from "../../state/runs";
 import { useStore, useFetched, useChoices } from "../shared/context";
-import { Search, ChoiceSegments, Choose } from "../shared/controls";
+import { Search, ChoiceSegments } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { UnitButton, InUnit } from "../shared/figures";
 import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { Icicle, IcicleDrawing } from "./icicle";
 import { LayerTable, isBrief, type Explain } from "./layer-table";
-import type { Category, LayersAnswer, SnapshotRef, TensorGroup } from "../../schema";
+import type {
+  Category,
+  HeldTensorGroup,
+  LayersAnswer,
+  SnapshotRef,
+  TensorGroup,
+} from "../../schema";
 
 /**
  * Whether the plan for the budget of the address recomputes a layer: of none without a budget, and
@@ -58,10 +64,13 @@ function Source({ of }: { of: SnapshotRef | null }) {
   );
 }
 
+const sourceOf = (of: SnapshotRef | null): string =>
+  of ? measuredAt(of) : "from the layer table (Keras)";
+
 function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain {
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
   const made = { optimizer: table?.optimizer ?? null, batch_size: of?.batch_size ?? null };
-  const source = of ? measuredAt(of) : "from the layer table (Keras)";
+  const source = sourceOf(of);
   const madeOf = (of: LayerFigures | LayerGroup, category: Category): string | null => {
     if ("title" in of) return plural(of.layers.length, "row summed", "rows summed");
     if (of.path === null || of.bytes[category] === 0) return "";
@@ -78,7 +87,7 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
 
 function LayersBar({ said, brief, of }: { said: string; brief: boolean; of: SnapshotRef | null }) {
   const store = useStore();
-  const { layer, sort } = useChoices();
+  const { sort } = useChoices();
   const toggle = (): void =>
     store.choose(
       brief ? { columns: true } : { columns: false, sort: isBrief(sort) ? sort : "total" },
@@ -91,11 +100,6 @@ function LayersBar({ said, brief, of }: { said: string; brief: boolean; of: Snap
       <span class="small" role="status">
         {said}
       </span>
-      {layer !== null && (
-        <Choose class="quiet" these={{ view: "layer" }}>
-          Open {shortName(layer)}
-        </Choose>
-      )}
       <div class="segments">
         <button type="button" aria-pressed={!brief} onClick={toggle}>
           All columns
@@ -118,6 +122,7 @@ function useTensors(
   overview: Overview,
   of: SnapshotRef | null,
   known: readonly TensorGroup[],
+  held: readonly HeldTensorGroup[],
 ): Tensors {
   const store = useStore();
   const oom = overview.failures.findLast(({ step }) => of?.at_failure && step === of.step)?.oom;
@@ -131,8 +136,8 @@ function useTensors(
     of !== null && !of.at_failure && listed?.step === of.step && listed.phase === of.phase;
   const timeline = useFetched(store.fetched.timelines, isListed ? store.stepOf(of) : null).value;
   return useMemo(
-    () => (map ? tensorsOfMap(map, known) : timeline ? tensorsAtPeak(timeline) : NO_TENSORS),
-    [map, timeline, known],
+    () => (map ? tensorsOfMap(map, known) : timeline ? tensorsAtPeak(timeline, held) : NO_TENSORS),
+    [map, timeline, known, held],
   );
 }
 
@@ -149,6 +154,7 @@ export function LayersView({ overview }: { overview: Overview }) {
     error,
     table,
     tensors: known,
+    held,
   } = useLayerFigures(store.primary.value, store.device.value, selected.overview, selected.row);
   const isPlanned = usePlanned();
   const explain = useMemo(() => explainer(table, ref), [table, ref]);
@@ -159,7 +165,7 @@ export function LayersView({ overview }: { overview: Overview }) {
     [layers, match],
   );
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
-  const tensors = useTensors(selected.overview, ref, known);
+  const tensors = useTensors(selected.overview, ref, known, held);
   const tree = useMemo(() => layerTree(shown, tensors, grouping), [shown, tensors, grouping]);
   const totals = useMemo(
     () => groupOf(shown.length === layers.length ? "total" : "total found", shown),
@@ -192,6 +198,7 @@ export function LayersView({ overview }: { overview: Overview }) {
           tree={tree}
           moment={ref ? momentOf(ref) : "as far as known"}
           figure={ref ? "in_use_bytes" : "known_bytes"}
+          source={sourceOf(ref)}
         />
         <LayersBar said={match.fault ?? found} brief={brief} of={ref} />
         <LayerTable {...{ groups, all, totals, brief, explain, isPlanned }} />

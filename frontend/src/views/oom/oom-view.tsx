@@ -266,7 +266,8 @@ interface ByLayerProps {
 }
 
 function ByLayer({ summary, ledger, testid, source }: ByLayerProps) {
-  const layers = useMemo(() => owners(ledger).slice(0, LAYERS), [ledger]);
+  const layers = useMemo(() => owners(ledger), [ledger]);
+  // Distinct among all layers, of which the largest are shown.
   const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
   const total = totalBytes(ledger);
   return (
@@ -274,7 +275,7 @@ function ByLayer({ summary, ledger, testid, source }: ByLayerProps) {
       <summary>{summary}</summary>
       <FigureTable testid={testid}>
         <tbody>
-          {layers.map(({ layer, bytes }, index) => (
+          {layers.slice(0, LAYERS).map(({ layer, bytes }, index) => (
             <Figure
               key={layer}
               name={`layer:${layer ?? ""}`}

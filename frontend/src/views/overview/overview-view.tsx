@@ -11,6 +11,7 @@ import {
   frozenFindings,
   growthFindings,
   isSteady,
+  shortFinding,
   verdictWords,
   whenSentence,
   type Finding,
@@ -179,13 +180,24 @@ function Findings({ overview }: { overview: Overview }) {
     store.choose({ view, step, ...(zoom === null ? {} : { zoom }) });
   return (
     <ul class="findings" aria-label="Findings" data-testid="findings">
-      {all.map((finding) => (
-        <li key={finding.sentence} class={finding.kind}>
-          <button type="button" title={goal(finding)} onClick={() => show(finding)}>
-            <Sentence of={unbroken(finding.sentence)} />
-          </button>
-        </li>
-      ))}
+      {all.map((finding) => {
+        const [head, more] = shortFinding(finding.sentence, overview.device);
+        return (
+          <li key={finding.sentence} class={finding.kind}>
+            <button type="button" title={goal(finding)} onClick={() => show(finding)}>
+              <Sentence of={unbroken(head)} />
+            </button>
+            {more !== "" && (
+              <details class="known">
+                <summary>More</summary>
+                <p>
+                  <Sentence of={unbroken(more)} />
+                </p>
+              </details>
+            )}
+          </li>
+        );
+      })}
     </ul>
   );
 }

@@ -148,13 +148,11 @@ export function StackLegend({
   const { snapshots, validations } = overview;
   return (
     <p class="legend">
-      <LegendItem kind="line" label="measured peak" />
-      {ended && <LegendItem kind="ended" label="in use at step end" />}
+      <LegendItem kind="line" label="peak" />
+      {ended && <LegendItem kind="ended" label="step end" />}
       {snapshots.length > 0 && <LegendItem kind="full" label="measured" />}
       <LegendItem kind="light" label="inferred" />
-      {validation && validations.length > 0 && (
-        <LegendItem kind="diamond" label="validation peak" />
-      )}
+      {validation && validations.length > 0 && <LegendItem kind="diamond" label="validation" />}
     </p>
   );
 }

@@ -17,6 +17,7 @@ import { VIEWS } from "../../state/views";
 import { inks, type Fill, type Ink } from "../../theme/palette";
 import { useStore, useChoices } from "./context";
 import { printViews } from "./print";
+import { CopyButton } from "./states";
 
 interface LegendEntry {
   label: string;
@@ -156,7 +157,7 @@ function drawn(node: VNode): Blob | null {
 type Kind = readonly [name: string, about: string, download: () => void];
 
 /** Closes after a choice, on Escape, and when the focus or the pointer goes elsewhere. */
-function Menu({ kinds }: { kinds: readonly Kind[] }) {
+function Menu({ kinds, children }: { kinds: readonly Kind[]; children?: ComponentChildren }) {
   const menu = useRef<HTMLDetailsElement>(null);
   const close = () => {
     if (menu.current) menu.current.open = false;
@@ -184,7 +185,7 @@ function Menu({ kinds }: { kinds: readonly Kind[] }) {
       onKeyDown={onKeyDown}
       onFocusOut={onFocusOut}
     >
-      <summary aria-label="Download" title="Download">
+      <summary aria-label="Download and share" title="Download and share">
         ↓
       </summary>
       <div class="downloads-menu">
@@ -201,6 +202,7 @@ function Menu({ kinds }: { kinds: readonly Kind[] }) {
             {name}
           </button>
         ))}
+        {children}
       </div>
     </details>
   );
@@ -257,8 +259,29 @@ export function Downloads() {
     "Print every view of the run, each on its own page",
     () => void printViews(store),
   ]);
-  return <Menu kinds={kinds} />;
+  return (
+    <Menu kinds={kinds}>
+      {!store.recordedOnly && (
+        <>
+          <CopyButton
+            name="Copy link"
+            title="Copy the address of this view"
+            text={() => window.parent.location.href}
+          />
+          <CopyButton
+            name="Copy report command"
+            title="Copy the command that writes the run into one HTML file"
+            text={() => reportCommand(run)}
+          />
+        </>
+      )}
+    </Menu>
+  );
 }
+
+/** For a shell, in the log directory. */
+const reportCommand = (run: string): string =>
+  `tb-memplugin report . --run '${run.replaceAll("'", "'\\''")}' -o memory.html`;
 
 const SIZE = 6;
 

@@ -18,11 +18,12 @@ import {
   categoryMeaning,
   groupKey,
   groupLabel,
+  partsText,
   WORDS,
   type WordName,
 } from "../../model/categories";
 import { fillOf, categoryFill, type Fill } from "../../theme/palette";
-import { useStore, useCategoryRow, useChoices } from "./context";
+import { isMuted, useStore, useCategoryRow, useChoices } from "./context";
 import { figured } from "./tips";
 import { CATEGORIES, type Category, type Group } from "../../schema";
 
@@ -50,6 +51,39 @@ export function Bytes({ of, none = "–" }: { of: number | null; none?: string }
 export const Swatch = ({ fill }: { fill: Fill }) => (
   <span class={`swatch ${fill.pattern}`} style={{ "--fill": fill.colour }} aria-hidden="true" />
 );
+
+interface PartsBarProps {
+  parts: readonly { category: Category; bytes: number }[];
+  /** Bytes of a bar of full length. */
+  longest: number;
+  trainable: boolean | null;
+  /** What the tooltip of a part says of it. */
+  explain?: (category: Category) => string;
+}
+
+/** The bytes of a layer as a bar of its categories, each in its place in the stack. */
+export function PartsBar({ parts, longest, trainable, explain }: PartsBarProps) {
+  const { category: selected } = useChoices();
+  return (
+    <div role="img" aria-label={partsText(parts)}>
+      {parts.map(({ category, bytes }) => {
+        const { colour, pattern } = fillOf({
+          category,
+          trainable: trainable === false ? false : null,
+        });
+        const isPale = isMuted({ hovered: null, category: selected }, [], category);
+        return (
+          <i
+            key={category}
+            class={`fill ${pattern}${isPale ? " pale" : ""}`}
+            style={{ "--fill": colour, width: `${(bytes / longest) * 100}%` }}
+            {...(explain && figured(category, bytes, categoryLabel(category), explain(category)))}
+          />
+        );
+      })}
+    </div>
+  );
+}
 
 interface FigureProps {
   name: string;

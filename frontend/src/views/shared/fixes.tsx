@@ -10,7 +10,7 @@ import { fixConditions, fixWord } from "../../model/answer";
 import { rangeText, type PeakRange } from "../../model/what-if";
 import { useStore, useFetched } from "./context";
 import { Choose } from "./controls";
-import { Code, Fault } from "./states";
+import { Code, CopyButton, Fault } from "./states";
 import type { Fix, Fixes, Oom, RunInfo } from "../../schema";
 
 /** What to change; all figures are in the tooltip. */
@@ -18,7 +18,13 @@ function Change({ fix, oom }: { fix: Fix; oom: Oom }) {
   const store = useStore();
   const text = unbroken(fix.change);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
-  if (conditions === null) return <span data-tip={fix.sentence}>{text}</span>;
+  if (conditions === null)
+    return (
+      <span data-tip={fix.sentence}>
+        {text} {/* A report has no other conditions to open. */}
+        {store.recordedOnly && <CopyButton text={() => fix.code ?? fix.sentence} />}
+      </span>
+    );
   const open = () => store.choose({ view: "what-if", conditions, device: oom.device });
   return (
     <button

@@ -8,30 +8,19 @@ import { useEffect, useMemo } from "preact/hooks";
 
 import { later } from "../../lib/activity";
 import { formatBytes, formatCount, unitOf } from "../../lib/bytes";
-import { categoryMeaning } from "../../model/categories";
-import { layerFigures } from "../../model/layers";
+import { categoryMeaning, partsText } from "../../model/categories";
+import { largestLayers, layerFigures, partsOf, type NamedLayer } from "../../model/layers";
 import { at, measuredAt, snapshotAt, type Overview } from "../../model/overview";
 import { distinctNames } from "../../model/run";
-import {
-  SIZE_MEANINGS,
-  layerSizes,
-  rankedLayers,
-  sizesOfPhase,
-  heldTensors,
-  replayText,
-  sizesText,
-  type LayerSizes,
-} from "../../model/snapshot";
+import { SIZE_MEANINGS, heldTensors, replayText, sizesText } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore, useFetched } from "./context";
 import { Choose } from "./controls";
-import { Bytes, FigureTable, InUnit, SizeCell, useUnitName, TableHead } from "./figures";
+import { Bytes, FigureTable, InUnit, PartsBar, SizeCell, useUnitName, TableHead } from "./figures";
 import type { OverviewRow } from "./frame";
 import { Known } from "./states";
 import { figured } from "./tips";
-import type { EqualTensors, HeldTensorGroup, RunInfo, Snapshot, TensorGroup } from "../../schema";
-
-const SHOWN = 2;
+import type { EqualTensors, HeldTensorGroup, RunInfo, TensorGroup } from "../../schema";
 
 function LayerLink({ layer, name }: { layer: string; name: string }) {
   return (
@@ -42,6 +31,7 @@ function LayerLink({ layer, name }: { layer: string; name: string }) {
 }
 
 const NO_TENSORS: readonly TensorGroup[] = [];
+const NO_HELD: readonly HeldTensorGroup[] = [];
 
 /**
  * The layer table, the ledger and the largest tensors of a row: from its own trace, otherwise from
@@ -68,6 +58,7 @@ export function useLayerFigures(
     ledger = null,
     saved_for_backward: saved,
     largest_tensors: tensors = NO_TENSORS,
+    held_tensors: held = NO_HELD,
   } = (ref && ofRef.value) ?? {};
   const layers = useMemo(
     () => layerFigures(table.value, ledger, saved),
@@ -81,58 +72,54 @@ export function useLayerFigures(
     error: (ref && ofRef.error) ?? table.error,
     table: table.value,
     tensors,
+    held,
   };
 }
 
-const sizesOf = (snapshot: Snapshot): Map<string | null, LayerSizes> =>
-  layerSizes(snapshot.ledger, snapshot.saved_for_backward);
-const NO_SIZES: LayerSizes = { persistent: 0, saved: 0, total: 0 };
-
 interface RowProps {
-  layer: string;
+  layer: NamedLayer;
   name: string;
-  sizes: LayerSizes;
-  columns: readonly (keyof LayerSizes)[];
+  /** Bytes of the longest bar. */
+  longest: number;
+  trainable: boolean | null;
   source: string;
 }
 
-function LayerSizesRow({ layer, name, sizes, columns, source }: RowProps) {
-  const lines = columns.map(
-    (column) => `${column}: ${formatBytes(sizes[column])}, ${SIZE_MEANINGS[column]}`,
-  );
+function LayerRow({ layer, name, longest, trainable, source }: RowProps) {
+  const { path, total } = layer;
+  const parts = partsOf(layer);
+  const tip = [path, `total: ${formatBytes(total)}, ${SIZE_MEANINGS.total}`, partsText(parts)];
   return (
-    <tr data-layer={layer} data-tip={[layer, ...lines, source].join("\n")}>
+    <tr data-layer={path} data-tip={[...tip, source].join("\n")}>
       <th scope="row">
         <span class="label">
-          <LayerLink layer={layer} name={name} />
+          <LayerLink layer={path} name={name} />
         </span>
       </th>
-      {columns.map((column) => (
-        <SizeCell
-          key={column}
-          class="figure"
-          name={`${column}:${layer}`}
-          bytes={sizes[column]}
-          blank
-        />
-      ))}
+      <td class="parts">
+        <PartsBar parts={parts} longest={longest} trainable={trainable} />
+      </td>
+      <SizeCell class="figure" name={`total:${path}`} bytes={total} blank />
     </tr>
   );
 }
 
-const SizesHead = ({ columns }: Pick<RowProps, "columns">) => (
-  <tr>
-    <td />
-    {columns.map((column) => (
-      <th key={column} scope="col" title={SIZE_MEANINGS[column]}>
-        {column}
-      </th>
-    ))}
-  </tr>
-);
+interface LargestLayersProps extends OverviewRow {
+  title?: string;
+  /** How many rows there are, whether or not there are as many layers. */
+  count?: number;
+  /** Only frozen layers. */
+  frozen?: boolean;
+}
 
 /** The layers of the step that the panel shows, in rows that are there for every step. */
-export function LargestLayers({ overview, row }: OverviewRow) {
+export function LargestLayers({
+  overview,
+  row,
+  title = "Largest layers",
+  count = 2,
+  frozen = false,
+}: LargestLayersProps) {
   const store = useStore();
   const ref = snapshotAt(overview, row);
   const { snapshots } = store.fetched;
@@ -145,45 +132,45 @@ export function LargestLayers({ overview, row }: OverviewRow) {
   // Steps before the first traced one keep the same height.
   if (overview.snapshots.length === 0) return null;
   const { value, error } = shown === null ? NOTHING : snapshots.read(...shown);
-  const sizes = value && sizesOf(value);
-  const largest = sizes ? rankedLayers(sizes, SHOWN) : [];
-  const names = distinctNames(largest);
-  const columns = sizesOfPhase(overview.phase);
+  const ledger = value?.ledger.filter(({ trainable }) => !frozen || trainable === false);
+  const layers = ledger ? largestLayers(ledger) : [];
+  const names = distinctNames(layers.map(({ path }) => path));
   const why = error ?? (ref === null ? "no step traced yet" : "This trace names no layer.");
   // The layers of another step would be taken for those of this one.
-  const waits = ref !== null && sizes === null && error === null;
+  const waits = ref !== null && value === null && error === null;
   return (
     <section class={waits ? "owners waits" : "owners"} aria-busy={waits || undefined}>
       <h3>
-        <Choose class="all-layers" title="Show all layers" these={{ view: "layers" }}>
-          Largest layers
+        <Choose
+          class="all-layers"
+          title="Show all layers"
+          these={{ view: "layers", ...(frozen && { grouping: "trainable" }) }}
+        >
+          {title}
         </Choose>
         {ref !== null && ref.step !== at(overview.step, row) && (
           <span class="small">step {ref.step}</span>
         )}
       </h3>
       <FigureTable kind="sizes">
-        <thead>
-          <SizesHead columns={columns} />
-        </thead>
         <tbody>
-          {Array.from({ length: SHOWN }, (_, index) => {
-            const layer = largest[index];
-            if (layer === undefined || ref === null || sizes === null)
+          {Array.from({ length: count }, (_, index) => {
+            const layer = layers[index];
+            if (layer === undefined || ref === null)
               return (
                 <tr key={index} class="blank">
-                  <th colSpan={1 + columns.length} title={error ?? ""}>
+                  <th colSpan={3} title={error ?? ""}>
                     {index > 0 || waits ? "" : why}
                   </th>
                 </tr>
               );
             return (
-              <LayerSizesRow
+              <LayerRow
                 key={index}
                 layer={layer}
                 name={names[index] ?? ""}
-                sizes={sizes.get(layer) ?? NO_SIZES}
-                columns={columns}
+                longest={layers[0]?.total ?? 1}
+                trainable={ledger?.find((one) => one.layer === layer.path)?.trainable ?? null}
                 source={measuredAt(ref)}
               />
             );

@@ -9,32 +9,61 @@ import type { Loaded } from "../../state/resource";
 import { useStore } from "./context";
 import type { RunInfo } from "../../schema";
 
-export function Code({ children, title }: { children: string; title: string }) {
-  const [said, say] = useState("Copy");
-  const code = useRef<HTMLElement>(null);
-  const copy = async (): Promise<void> => {
+interface CodeProps {
+  children: string;
+  title: string;
+  /** Whether to show only its title and the button until it is opened. */
+  folded?: boolean;
+}
+
+interface CopyProps {
+  /** Asked for when it is copied. */
+  text: () => string;
+  name?: string;
+  title?: string;
+}
+
+/** A button that copies a text and says so. */
+export function CopyButton({ text, name = "Copy", title }: CopyProps) {
+  const [said, say] = useState(name);
+  const copy = async (button: HTMLElement): Promise<void> => {
     try {
-      await navigator.clipboard.writeText(children);
+      await navigator.clipboard.writeText(text());
       say("Copied");
     } catch {
       // A page served over plain http from another machine has no clipboard: mark the text for
       // Ctrl+C instead.
-      if (code.current) window.getSelection()?.selectAllChildren(code.current);
-      say("Press Ctrl+C");
+      const code = button.closest(".code")?.querySelector("code");
+      if (code) window.getSelection()?.selectAllChildren(code);
+      else window.prompt("Press Ctrl+C", text());
+      say(code ? "Press Ctrl+C" : name);
     }
-    window.setTimeout(() => say("Copy"), 2000);
+    window.setTimeout(() => say(name), 2000);
   };
   return (
+    <button
+      type="button"
+      class="copy"
+      title={title}
+      onClick={({ currentTarget }) => void copy(currentTarget)}
+    >
+      {said}
+    </button>
+  );
+}
+
+export function Code({ children, title, folded = false }: CodeProps) {
+  return (
     <section class="code">
-      <header>
-        <h3>{title}</h3>
-        <button type="button" onClick={() => void copy()}>
-          {said}
-        </button>
-      </header>
-      <pre tabIndex={0}>
-        <code ref={code}>{children}</code>
-      </pre>
+      <details open={!folded}>
+        <summary>
+          <h3>{title}</h3>
+        </summary>
+        <pre tabIndex={0}>
+          <code>{children}</code>
+        </pre>
+      </details>
+      <CopyButton text={() => children} />
     </section>
   );
 }

@@ -63,10 +63,10 @@ export const sourceOf = (overview: Overview, row: number): string =>
 
 /** The toolbar says which traced step the breakdown of the selected one comes from. */
 const PROVENANCE = {
-  traced: "Measured: traced step.",
-  failure: "Measured at the failure.",
-  inferred: "Peak measured; breakdown inferred.",
-  "layer table": "Peak measured; weights and optimizer state from the layer table.",
+  traced: "Measured",
+  failure: "Measured at the failure",
+  inferred: "Peak measured, breakdown inferred",
+  "layer table": "Peak measured, weights and optimizer state from the layer table",
 } as const;
 
 function Provenance({ overview, row }: { overview: Overview; row: number }) {

@@ -54,11 +54,17 @@ function Chooser() {
   const store = useStore();
   return (
     <div class="timeline-bar">
-      <ChoiceSegments of="stack" label="stack by" options={STACKS} />
-      <ChoiceSegments of="timelineAxis" label="x-axis" options={TIMELINE_AXES} />
-      <ChoiceSegments of="dragging" label="drag" options={DRAGS} />
-      <Choose class="quiet" disabled={store.choices.value.span === null} these={{ span: null }}>
-        Show whole step
+      <ChoiceSegments of="stack" named={false} label="stack by" options={STACKS} />
+      <ChoiceSegments of="timelineAxis" named={false} label="x-axis" options={TIMELINE_AXES} />
+      <ChoiceSegments of="dragging" named={false} label="drag" options={DRAGS} />
+      <Choose
+        class="quiet"
+        title="Show whole step"
+        aria-label="Whole step"
+        disabled={store.choices.value.span === null}
+        these={{ span: null }}
+      >
+        ⤢
       </Choose>
     </div>
   );
@@ -70,8 +76,10 @@ function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorB
   const { addresses } = tensors;
   return (
     <div class="timeline-bar" data-testid="tensor-bar">
-      <ChoiceSegments of="tensorColouring" label="colour by" options={TENSOR_COLOURINGS} />
-      {known && <ChoiceSegments of="placement" label="tensors" options={PLACEMENTS} />}
+      <ChoiceSegments of="tensorColouring" label="colour" options={TENSOR_COLOURINGS} />
+      {known && (
+        <ChoiceSegments of="placement" named={false} label="tensors" options={PLACEMENTS} />
+      )}
       {!known && placement === "by address" && (
         <span class="small">Addresses unknown: tensors are stacked.</span>
       )}
@@ -179,8 +187,10 @@ function StepTimeline({ timeline, children }: { timeline: Timeline; children: Co
         data-moments={timeline.moments}
       >
         <div class="picture">
-          {children}
-          {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
+          <div class="timeline-bars">
+            {children}
+            {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
+          </div>
           <StepChart
             timeline={timeline}
             look={look}

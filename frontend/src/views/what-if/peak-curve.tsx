@@ -116,9 +116,9 @@ function Legend({ answer }: { answer: Drawn }) {
     <p class="legend">
       <LegendItem kind="fill range" colour={colour} label="range" />
       {answer.curve.some(({ fits }) => fits !== true) && (
-        <LegendItem kind="point hollow" colour={colour} label="does not or may not fit" />
+        <LegendItem kind="point hollow" colour={colour} label="no or maybe" />
       )}
-      {measured && <LegendItem kind="diamond measured" label="median measured peak" />}
+      {measured && <LegendItem kind="diamond measured" label="measured" />}
     </p>
   );
 }

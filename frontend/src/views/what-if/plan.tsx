@@ -17,42 +17,37 @@ import { useStore } from "../shared/context";
 import { Choose } from "../shared/controls";
 import { Fact, TableHead } from "../shared/figures";
 import { Code, NoticeList } from "../shared/states";
-import { tipOf } from "../shared/tips";
 import { appliedOf, setCondition } from "./conditions";
 import { PlanDots } from "./peak-charts";
 import { Verdict } from "./verdict";
 import type { Plan, PlanOption } from "../../schema";
 
+/** What a plan changes besides memory; beside its verdict if none fits. */
+export const PlanNotes = ({ plan }: { plan: Plan }) => (
+  <NoticeList sentences={planNotes(plan)} testid="plan-sentences" />
+);
+
 export function PlanHead({ plan }: { plan: Plan }) {
-  const { peak_bytes: peak, unchanged_peak_bytes: recorded, extra_time: time, segments } = plan;
+  const { extra_time: time, segments } = plan;
   return (
     <>
       <Verdict name="plan-verdict" verdict={verdictOf(plan)} sentence={planSentence(plan)} />
-      {peak !== null && chosenOption(plan)?.kind !== "none" && (
+      {segments.length > 0 && (
         <dl class="prediction">
           <Fact
-            name="planned_peak_bytes"
-            label={plan.fits === false ? "smallest peak" : "planned peak"}
-            value={formatBytes(peak)}
-            note={rangeText(plan)}
-            figure={peak}
-            tip={tipOf(peak, `range: ${rangeText(plan)}`)}
+            name="extra_time"
+            label="step time"
+            value={timeText(time)}
+            note={time === null ? "" : plan.time_source}
           />
-          {recorded !== null && (
-            <Fact name="unchanged_peak_bytes" label="unchanged" value={formatBytes(recorded)} />
-          )}
-          {segments.length > 0 && (
-            <Fact
-              name="extra_time"
-              label="step time"
-              value={timeText(time)}
-              note={time === null ? "" : plan.time_source}
-            />
-          )}
         </dl>
       )}
-      {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
-      <NoticeList sentences={planNotes(plan)} testid="plan-sentences" />
+      {plan.code !== "" && (
+        <Code title="Apply the plan" folded>
+          {plan.code}
+        </Code>
+      )}
+      {plan.fits !== true && <PlanNotes plan={plan} />}
     </>
   );
 }

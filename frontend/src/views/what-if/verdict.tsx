@@ -11,7 +11,8 @@ interface VerdictProps {
 }
 
 export function Verdict({ name, verdict, sentence }: VerdictProps) {
-  const [headline, reason] = headlineOf(sentence);
+  const [headline, others] = headlineOf(sentence);
+  const [reason] = headlineOf(others);
   return (
     <>
       <h2 class="verdict" data-testid={name} data-verdict={verdict} aria-live="polite">

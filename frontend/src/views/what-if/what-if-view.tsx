@@ -21,7 +21,6 @@ import {
   optionsTable,
   peaksOf,
   planSentence,
-  rangeText,
   recordedText,
   replayText,
   verdictOf,
@@ -46,34 +45,15 @@ import { BatchLimits } from "./batch-limits";
 import { ConditionsForm, appliedOf, type ConditionFault } from "./conditions";
 import { PeakBars, PeakBarsDrawing, PlanDotsDrawing } from "./peak-charts";
 import { PeakCurve } from "./peak-curve";
-import { PlanHead, PlanParts } from "./plan";
+import { PlanHead, PlanNotes, PlanParts } from "./plan";
 import { Verdict } from "./verdict";
 import type { Plan, RunInfo, WhatIf } from "../../schema";
 
 function Facts({ answer }: { answer: WhatIf }) {
   const { peak_bytes: peak, largest_batch_size: largest, capacity_bytes: capacity } = answer;
   if (peak === null) return null;
-  const recorded = answer.recorded_peak_bytes;
-  const shown = recorded ?? peak;
-  const range = rangeText(answer);
   return (
     <dl class="prediction">
-      <Fact
-        value={formatBytes(shown)}
-        figure={shown}
-        {...(recorded === null
-          ? {
-              name: "peak_bytes",
-              label: "predicted peak",
-              note: range,
-              tip: tipOf(shown, `range: ${range}`, "of the simulated steps"),
-            }
-          : {
-              name: "recorded_peak_bytes",
-              label: "recorded peak",
-              tip: tipOf(shown, "highest peak of the run's steps"),
-            })}
-      />
       <Fact
         name="largest_batch_size"
         label="largest batch size"
@@ -95,6 +75,7 @@ function Method({ answer, plan }: { answer: WhatIf; plan: Plan | null }) {
   return (
     <Known>
       {answer.peak_bytes !== null && <Assumptions answer={answer} />}
+      {plan?.fits === true && <PlanNotes plan={plan} />}
       <dl class="prediction">
         <Fact
           name="method"
@@ -288,7 +269,6 @@ function Answer({ run, ...head }: HeadProps & { run: RunInfo }) {
           <div class="picture what-if-pictures">
             <PeakBars {...drawn} />
             <PeakCurve answer={answer} />
-            <BatchLimits run={run} device={answer.device} />
           </div>
           <Categories {...{ peaks, categories }} measuredStep={answer.measured?.step ?? null} />
           {head.plan && head.plan.fits !== null && (
@@ -296,6 +276,7 @@ function Answer({ run, ...head }: HeadProps & { run: RunInfo }) {
               <PlanParts plan={head.plan} />
             </div>
           )}
+          <BatchLimits run={run} device={answer.device} />
         </div>
       )}
     </div>

@@ -32,6 +32,7 @@ const RUN: RunInfo = {
   devices: [device("GPU:0", 1), device("GPU:1", 2)],
   most_loaded: "GPU:1",
   activation_layers: 0,
+  frozen: true,
   ooms: 0,
   findings: [],
   largest_at_failure: null,

@@ -3,7 +3,7 @@ import { h, render } from "preact";
 import { expect, it } from "vitest";
 
 import type { Source } from "../../../src/api/source";
-import { poolFacts, tracedAtPeak, type PoolSteps } from "../../../src/model/pool";
+import { atInstant, poolFacts, type PoolSteps } from "../../../src/model/pool";
 import { createStore } from "../../../src/state/store";
 import { PoolPanel, showsUnknown } from "../../../src/views/fragmentation/pool-panel";
 import { StoreContext } from "../../../src/views/shared/context";
@@ -32,7 +32,7 @@ const POOL: PoolSteps = {
   rounding_bytes: one(0),
 };
 
-it("a traced step is at its peak in chart and panel, as its answer and its memory map are", () => {
+it("every step is at the same instant, known from its trace or from its measurement", () => {
   const traced = {
     step: 7,
     pool_bytes: 100,
@@ -42,7 +42,7 @@ it("a traced step is at its peak in chart and panel, as its answer and its memor
     rounding_bytes: 3,
   } as SnapshotSummary;
   const ended: PoolSteps = { ...POOL, sources: ["unknown", "measured"], capacity_bytes: one(120) };
-  const pool = tracedAtPeak(ended, [traced]);
+  const pool = atInstant(ended, [traced], "peak");
   expect(poolFacts(ended, 0)).toMatchObject({ instant: "step end", allocated_bytes: 100 });
   expect(poolFacts(pool, 0)).toMatchObject({
     source: "traced",
@@ -57,11 +57,27 @@ it("a traced step is at its peak in chart and panel, as its answer and its memor
     fragmentation: 0.25,
     rounding_bytes: 3,
   });
-  expect(tracedAtPeak(ended, [])).toBe(ended);
-  expect(tracedAtPeak({ ...ended, sources: ["unknown", "failed"] }, [traced]).sources).toEqual([
-    "unknown",
-    "failed",
-  ]);
+  // A step without a trace is unknown at its peak, and one without a measurement at its end.
+  const other = atInstant(ended, [{ ...traced, step: 8 }], "peak");
+  expect(poolFacts(other, 0)).toMatchObject({
+    source: "unknown",
+    instant: "peak",
+    allocated_bytes: 300,
+    pool_bytes: null,
+    fragmentation: null,
+  });
+  const both = { ...ended, sources: [...ended.sources, "traced" as const], rows: 2 };
+  for (const name of ["step", "session", "in_use_bytes", "peak_bytes", "capacity_bytes"] as const)
+    both[name] = Float64Array.of(...ended[name], 8);
+  for (const name of ["pool_bytes", "largest_free_bytes", "fragmentation"] as const)
+    both[name] = Float64Array.of(...ended[name], 9);
+  both.pool_source = Float64Array.of(1, 2);
+  both.rounding_bytes = Float64Array.of(0, 0);
+  const end = atInstant(both, [traced], "step end");
+  expect(poolFacts(end, 0)).toEqual(poolFacts(both, 0));
+  expect(poolFacts(end, 1)).toMatchObject({ instant: "step end", pool_bytes: null });
+  // What is known at one instant only stays as it is.
+  expect(atInstant(ended, [], "peak")).toBe(ended);
 });
 
 it.each([

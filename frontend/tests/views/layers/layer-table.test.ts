@@ -100,7 +100,7 @@ it("has a bar of the categories in place of most columns, as long as the layer's
     bytes: { ...NOT_OF_A_LAYER.bytes, held_tensors: 121 * MIB },
   };
   const host = drawn([LAYER, half], "total", undefined, true);
-  expect(headers(host)).toEqual(["layer", "total ▼", "share", "categories"]);
+  expect(headers(host)).toEqual(["layer", "total ▼", "categories"]);
   const bars = [...host.querySelectorAll("tbody [role='img']")];
   expect(bars.map((bar) => bar.getAttribute("aria-label"))).toEqual([
     "weights 4.0 MiB, held tensors 238 MiB, rounding 100 B",
