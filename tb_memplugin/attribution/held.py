@@ -121,15 +121,19 @@ def _grouped(
 
 
 def _lines(classifier: Classifier) -> dict[_Key, str | None]:
-    """Key of tensors made in the window to the line that made most of them."""
+    """Key of tensors to the line that took most of them from an iterator, or that made most of
+    those of the window."""
     window = classifier.window
     lasting = classifier.chunks.live(window.events - 1)
     chunk_at = {window.address[chunk]: chunk for chunk in lasting if window.birth[chunk] >= 0}
     lines: dict[_Key, Counter[str | None]] = {}
     for tensor in window.facts.tensors_at_end:
         if tensor.address in chunk_at:
-            line = classifier.line(chunk_at[tensor.address])
+            line = tensor.line or classifier.line(chunk_at[tensor.address])
             lines.setdefault(_key(tensor), Counter())[line] += 1
+    for tensor in window.facts.tensors:
+        if tensor.line is not None:
+            lines.setdefault(_key(tensor), Counter())[tensor.line] += 1
     return {key: counts.most_common(1)[0][0] for key, counts in lines.items()}
 
 

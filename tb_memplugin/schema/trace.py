@@ -310,7 +310,8 @@ class TensorFact:
             it, otherwise ``held_tensors``.
         held_by: Its holder in words; None if unknown, and for inputs other than data sets.
         retaining_path: The references to it from a module or a running function in words; None if
-            unknown."""
+            unknown.
+        line: The user's line that took it from an iterator; None if unknown, and for others."""
 
     category: Literal["inputs", "other_state", "held_tensors"]
     requested_bytes: int
@@ -319,6 +320,7 @@ class TensorFact:
     dtype: str = ""
     held_by: str | None = None
     retaining_path: str | None = None
+    line: str | None = None
 
 
 TensorSpec: TypeAlias = tuple[tuple[int, ...], str]

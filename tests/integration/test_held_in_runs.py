@@ -3,12 +3,14 @@ who keeps them; and what a persistent tape keeps is saved for the backward pass.
 """
 
 import functools
+import pathlib
 import tempfile
 from typing import Any
 
 import pytest
 from child import run_file
 
+CHILD = pathlib.Path(__file__).with_name("held_child.py").read_text(encoding="utf-8").splitlines()
 RESULT = 256 * 512 * 4
 """Bytes of one result of the model."""
 SAVED = 4 * 8 * RESULT
@@ -59,6 +61,9 @@ def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(
         )
     largest = max(answer["snapshots"][-1]["groups"], key=lambda group: group["bytes"])
     assert largest["held_by"] == holder and path in largest["retaining_path"]
+    line = "history.append(next(batches))" if scenario == "batches_of_a_dataset" else None
+    if line is not None:  # the line that took the batches
+        assert line in CHILD[int(largest["line"].rpartition(":")[2]) - 1]
     (finding,) = [one for one in answer["findings"] if ": held tensors, " in one]
     assert f"kept alive by {holder}" in finding
     assert answer["notes"] == []

@@ -22,6 +22,7 @@ from tb_memplugin.recorder.base import (
     is_a,
     own,
     own_list,
+    quiet,
 )
 from tb_memplugin.recorder.devices import tensor_address
 from tb_memplugin.recorder.heap import (
@@ -72,6 +73,15 @@ class Captures:
         return found
 
 
+@quiet
+def _cached_tensors() -> list[Any]:
+    """The zeros that TensorFlow keeps on this thread for gradients of eager ops, up to 256 tensors
+    of at most 10,000 values: no object of the program."""
+    from tensorflow.python.eager import context
+
+    return list(context.context().zeros_cache()._data.values())
+
+
 def _captured(graph: Any) -> list[Any]:
     """The eager tensors that a graph captured."""
     return [external for external, _ in graph.captures if not hasattr(external, "graph")]
@@ -100,6 +110,7 @@ class HeldTensors:
         self._variables = ByIdentity[bool]()
         self._models = ByIdentity[bool]()
         self._datasets = ByIdentity[bool]()
+        self._cached: Set[int] = set()  # ids of the tensors of TensorFlow's cache
         self._windows = 0
         self._batches_since = -math.inf
         self._first_number: int | None = None  # of the tensors made since the first window
@@ -170,6 +181,9 @@ class HeldTensors:
         roots = [*self._models, *call_notes.outermost_layers, *input_notes.roots()]
         self._remember([*reachable(kinds, ends, roots), *roots])
         self._add(input_notes.tensors())
+        cached = _cached_tensors() or []
+        self._cached = {id(tensor) for tensor in cached}
+        self._add(cached)
 
     def _know_handles(self) -> None:
         """Remember the resource handles that traced functions captured: they keep the memory of
@@ -234,6 +248,7 @@ class HeldTensors:
                     tuple(int(size) for size in tensor.shape),
                     tensor.dtype.name,
                     holder,
+                    line=input_notes.line(tensor),
                 )
                 entries[address] = _with_holder((short_device(tensor.device), fact, known))
         return list(entries.values())
@@ -242,6 +257,8 @@ class HeldTensors:
         self, tensor: Any, of_datasets: Container[int] = ()
     ) -> tuple[TensorCategory, str | None]:
         """Category of a tensor, and what holds it, which is searched for if it is a held tensor."""
+        if id(tensor) in self._cached:
+            return "other_state", "TensorFlow's own cache of zeros"
         category, name = self.captures.of(tensor)
         captured = f"captured by function `{name}`"
         if id(tensor) in of_datasets or category == "inputs":

@@ -117,6 +117,8 @@ class InputNotes:
         self._results = ByIdentity[bool]()
         self._functions = ByIdentity[bool]()
         self._iterators = ByIdentity[bool]()
+        self._drawn = ByIdentity[str | None]()
+        self.lines: Any = None  # a `SourceLines` while lines are recorded
         self._of_thread = _OfThread()
 
     def tensors(self) -> list[Any]:
@@ -130,6 +132,19 @@ class InputNotes:
         """Traced functions and iterators that were used: what they refer to is found through
         them."""
         return [*self._functions, *self._iterators]
+
+    @quiet
+    def drawn(self, values: Any) -> None:
+        """Note the user's line that took a batch from an iterator."""
+        line = None if self.lines is None else self.lines.calling()
+        tensors = [] if line is None else self._examined(values)
+        for tensor in tensors or ():
+            self._drawn[tensor] = line
+
+    def line(self, tensor: Any) -> str | None:
+        """The line that took a tensor from an iterator; None if unknown."""
+        line: str | None = self._drawn.get(tensor)
+        return line
 
     def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
         used_at = self._inputs.get(tensor)

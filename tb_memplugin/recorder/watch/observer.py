@@ -29,7 +29,7 @@ from tb_memplugin.recorder.watch.datasets import DataPipelines, data_pipelines
 from tb_memplugin.recorder.watch.graphs import graph_facts
 from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors
 from tb_memplugin.recorder.watch.layers import variables_of
-from tb_memplugin.recorder.watch.notes import call_notes
+from tb_memplugin.recorder.watch.notes import call_notes, input_notes
 from tb_memplugin.recorder.watch.sessions import session_variables
 from tb_memplugin.recorder.watch.variable_values import bytes_in_use, replicas, short_device
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
@@ -241,6 +241,8 @@ class LayerWatch:
         if self._installed:
             self._installed = False
             window, self._window = self._window, None
+            if input_notes.lines is self._lines:
+                input_notes.lines = None
             # not another recorder's window
             if window is not None and call_notes.eager_paths is window.variables.paths:
                 call_notes.end_window()
@@ -289,6 +291,7 @@ class LayerWatch:
         self._window = window = self._observed(self._held, batches_since=batches_since)
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
+        input_notes.lines = self._lines
         self._batch = None
         self._stages = asked(data_pipelines, DataPipelines.stages) or ()
         batch_notes.begin(model for model, _ in self._models())

@@ -309,7 +309,9 @@ def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
         batch_notes.iterated(self)
         input_notes.iterator(self)
         _note_pipeline(self)
-    return returns_data(original, self, *args, **kwargs)
+    result = returns_data(original, self, *args, **kwargs)
+    input_notes.drawn(result)
+    return result
 
 
 def makes_iterator(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:

@@ -71,6 +71,22 @@ def test_a_variable_is_known_by_its_own_handle_without_asking_its_class() -> Non
     assert any(one is variable for one in held.variables()) and not asked
 
 
+def test_zeros_that_tensorflow_keeps_for_gradients_are_no_object_of_the_program() -> None:
+    # GIVEN a gradient with a part that nothing reads: TensorFlow makes zeros for it and keeps them
+    parts = make(2, 1237)
+    with tf.GradientTape() as tape:
+        tape.watch(parts)
+        first, _ = tf.unstack(parts)
+        loss = tf.reduce_sum(first)
+    tape.gradient(loss, parts)
+    # THEN they are known, with TensorFlow as holder
+    facts = [fact for _, fact in HeldTensors().find({}, []) if fact.shape == (1237,)]
+    zeros = [one for one in facts if one.category == "other_state"]
+    assert [(one.requested_bytes, one.held_by) for one in zeros] == [
+        (4 * 1237, "TensorFlow's own cache of zeros")
+    ]
+
+
 def test_of_several_tensors_at_one_place_the_surest_kind_counts(notes: None) -> None:
     held = make(5)
     alias = tf.raw_ops.Reshape(tensor=held, shape=[5, 1])
