@@ -60,7 +60,9 @@ def facts_from_names(
     )
 
 
-def named_by_scope(graphs: Sequence[GraphFacts], known: Collection[str]) -> Iterator[GraphFacts]:
+def named_by_scope(
+    graphs: Sequence[GraphFacts], known: Collection[str | None]
+) -> Iterator[GraphFacts]:
     """The graphs of a program without layers, with the name scopes of ops as layers: below a
     `known` scope, which has variables, the latter."""
     names = (name for graph in graphs for name in graph.ops)
@@ -70,7 +72,9 @@ def named_by_scope(graphs: Sequence[GraphFacts], known: Collection[str]) -> Iter
         yield dataclasses.replace(graph, ops=ops, by_scope=True)
 
 
-def _in_scope(name: str, fact: OpFact, scopes: Collection[str], known: Collection[str]) -> OpFact:
+def _in_scope(
+    name: str, fact: OpFact, scopes: Collection[str], known: Collection[str | None]
+) -> OpFact:
     if fact.layer is not None or fact.pass_name == "update":
         return fact
     whole = scope = _LOOP.sub("", _forward_scope(name, scopes)).rstrip("/")

@@ -30,7 +30,7 @@ from tb_memplugin.recorder.watch.graph_ops import (
 )
 from tb_memplugin.recorder.watch.notes import GraphNotes, call_notes
 from tb_memplugin.recorder.watch.op_lines import op_lines
-from tb_memplugin.recorder.watch.sessions import name_of, scopes_of_variables
+from tb_memplugin.recorder.watch.sessions import session_variables
 from tb_memplugin.schema import ConstantFact, GraphFacts, OpFact
 
 logger = logging.getLogger("tb_memplugin")
@@ -87,7 +87,8 @@ def graph_facts(
     calls = itertools.chain(*(notes.spans for notes in list(call_notes.graphs.values())))
     if any(span.kind == "layer" for span in calls):
         return tuple(facts)
-    return tuple(named_by_scope(facts, scopes_of_variables(roots.values())))
+    scopes = {one.layer for one in session_variables(roots.values())}
+    return tuple(named_by_scope(facts, scopes))
 
 
 def output_bytes(op: str | None, batch_size: int | None) -> int | None:
@@ -119,7 +120,7 @@ def _constants_of(graph: Any) -> dict[str, ConstantFact]:
     version, constants = _known_constants.get(graph, (-1, {}))
     if version == graph.version:
         return dict(constants)
-    function = name_of(graph)
+    function = getattr(graph, "name", "")  # a session's has none
     constants, of_input = {}, function.startswith(PIPELINE_FUNCTION)
     for tensor in (op.outputs[0] for op in graph.get_operations() if op.type == "Const"):
         shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
@@ -160,7 +161,7 @@ class _Reader:
                     callees[op.name] = (*callees.get(op.name, ()), labelled)
         arguments = reading.graph.own_arguments() if call is None else ()
         self.facts[index] = GraphFacts(
-            name=name_of(graph),
+            name=getattr(graph, "name", ""),
             ops=reading.op_facts(),
             callees=callees,
             root=call is None,
@@ -175,9 +176,7 @@ class _Reader:
         if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS:
             constants = tuple(self._constants(graph, None))
             if constants:
-                self.facts.append(
-                    GraphFacts(name_of(graph), {}, {}, root=False, constants=constants)
-                )
+                self.facts.append(GraphFacts(graph.name, {}, {}, root=False, constants=constants))
 
     def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
         constants = _constants_of(graph)
@@ -272,13 +271,13 @@ class _Graph:
         session keeps them, mostly one for all that are equal."""
         graph, found = self.graph, dict[str, ConstantFact]()
         for number, kind in enumerate(graph.types):
-            if kind in _INITIALIZES and graph.inputs[number][1][0] in graph.constant:
-                variable, value = (graph.ops[source] for source, _ in graph.inputs[number][:2])
-                shape, dtype = value.outputs[0].shape, value.outputs[0].dtype
-                if variable.name in self._variables and shape.is_fully_defined():
-                    size = int(shape.num_elements()) * int(dtype.size)
-                    fact = ConstantFact(size, tuple(shape.as_list()), dtype.name)
-                    found.update({value.name: fact} if size >= MIN_BYTES else {})
+            source = graph.inputs[number][1][0] if kind in _INITIALIZES else -1
+            if source in graph.constant:
+                tensor = graph.ops[source].outputs[0]
+                shape = graph.output_shapes[source][0] or ()
+                size = math.prod(shape) * int(tensor.dtype.size)
+                if size >= MIN_BYTES:  # neither open nor small
+                    found[tensor.op.name] = ConstantFact(size, shape, tensor.dtype.name)
         return found
 
     def op_facts(self) -> dict[str, OpFact]:

@@ -74,17 +74,12 @@ class Captures:
 
 
 @quiet
-def cached_tensors() -> list[tuple[str, Any]]:
-    """The tensors that TensorFlow keeps on this thread for gradients of eager ops, up to 256 of
-    10,000 values for each purpose, and what holds them: no object of the program."""
+def _cached_tensors() -> list[Any]:
+    """The zeros that TensorFlow keeps on this thread for gradients of eager ops, up to 256 tensors
+    of at most 10,000 values: no object of the program."""
     from tensorflow.python.eager import context
 
-    caches = {"zeros": context.context().zeros_cache, "ranks": context.context().ones_rank_cache}
-    return [
-        (f"TensorFlow's own cache of {name}", tensor)
-        for name, cache in caches.items()
-        for tensor in list(cache()._data.values())
-    ]
+    return list(context.context().zeros_cache()._data.values())
 
 
 def _captured(graph: Any) -> list[Any]:
@@ -116,7 +111,7 @@ class HeldTensors:
         self._variables = ByIdentity[bool]()
         self._models = ByIdentity[bool]()
         self._datasets = ByIdentity[bool]()
-        self._cached: Mapping[int, str] = {}  # what holds a tensor of TensorFlow's caches
+        self._cached: Set[int] = set()  # ids of the tensors of TensorFlow's cache
         self._windows = 0
         self._batches_since = -math.inf
         self._first_number: int | None = None  # of the tensors made since the first window
@@ -191,9 +186,9 @@ class HeldTensors:
         roots = [*self._models, *call_notes.outermost_layers, *input_notes.roots()]
         self._remember([*reachable(kinds, ends, roots), *roots])
         self._add(input_notes.tensors())
-        cached = cached_tensors() or []
-        self._cached = {id(tensor): holder for holder, tensor in cached}
-        self._add(tensor for _, tensor in cached)
+        cached = _cached_tensors() or []
+        self._cached = {id(tensor) for tensor in cached}
+        self._add(cached)
 
     def _know_handles(self) -> None:
         """Remember the resource handles that traced functions captured: they keep the memory of
@@ -271,7 +266,7 @@ class HeldTensors:
     ) -> tuple[TensorCategory, str | None]:
         """Category of a tensor, and what holds it, which is searched for if it is a held tensor."""
         if id(tensor) in self._cached:
-            return "other_state", self._cached[id(tensor)]
+            return "other_state", "TensorFlow's own cache of zeros"
         category, name = self.captures.of(tensor)
         captured = f"captured by function `{name}`"
         if id(tensor) in of_datasets or category == "inputs":

@@ -19,11 +19,6 @@ def is_session_graph(graph: Any) -> bool:
     return not hasattr(graph, "captures")
 
 
-def name_of(graph: Any) -> str:
-    """The name of a function's graph, empty for a session's."""
-    return "" if is_session_graph(graph) else graph.name
-
-
 def scope_of(name: str) -> str | None:
     """The name scope of a variable or an op; None without one."""
     return name.rpartition("/")[0] or None
@@ -32,12 +27,6 @@ def scope_of(name: str) -> str | None:
 def made_variables(graph: Any) -> Iterator[Any]:
     """The ops of a session's graph that make its variables."""
     return (op for op in graph.get_operations() if op.type in _MAKES_VARIABLE)
-
-
-def scopes_of_variables(graphs: Iterable[Any]) -> set[str]:
-    """The name scopes in which the graphs of sessions have variables."""
-    ops = (op for graph in filter(is_session_graph, graphs) for op in made_variables(graph))
-    return {scope for op in ops if (scope := scope_of(op.name)) is not None}
 
 
 def session_variables(graphs: Iterable[Any]) -> Iterator[VariableFact]:
