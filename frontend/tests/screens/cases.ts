@@ -62,7 +62,6 @@ const FRAME: Case[] = [
       shows: [
         "h1 .unseen: … Memory of died_fragmentation → Memory",
         ".nothing: h2: No run is shown | p: Check a run in the list to plot it.",
-        "dt: kbd: 1 … … 9 → 8",
         '="Check to plot … checked=true → checked=false',
       ],
     },
@@ -673,7 +672,7 @@ const LAYERS: Case[] = [
       since: "view=layers&run=frozen",
       shows: [
         '.small role="status"…  → : 0 B of 165 MiB',
-        'data-figure="in_use_bytes" data-bytes="0" data-tip="0 B": 0 B',
+        '0" data-tip="0 B | total of all categories | traced at the peak of step 200": 0 B',
         'input .filter placeholder="Search (regex)" aria-label="Search lay…  → zzz',
         'tfoot: tr .totals data-group="total found": title="total found ": total fo',
       ],

@@ -162,7 +162,7 @@ const sizeColumn = (size: keyof LayerSizes, content: Content): Column =>
     <SortButton key={size} of={size} hint={SIZE_MEANINGS[size]} />,
     (of) => of[size],
     content,
-    (of) => (size === "total" ? shareText(of, content) : null),
+    (of) => (size === "total" && of.total > 0 ? `${shareText(of, content)} of the total` : null),
   );
 
 const barColumn = ({ longest, explain }: Content): Column => ({
