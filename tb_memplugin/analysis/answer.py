@@ -119,6 +119,7 @@ def _unknown(
     return _answer(name, sentence, "unknown", evidence, figures, source="unknown")
 
 
+NOT_SAMPLED = "Bytes in use were not sampled"
 LITTLE_HEADROOM = 0.05  # less, as a share of the capacity, is a warning
 LARGE_WASTE = 0.05
 """Free memory outside the largest free chunk is a warning if it is more than this share of the
@@ -324,7 +325,8 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     evidence = AnswerEvidence("overview", phase=main)
     bound = growth_bound(part, device, main)
     if bound is None:
-        return _unknown("growing", f"Too few steps: {steps:,}", evidence, steps=steps)
+        why = f"Too few steps: {steps:,}" if device in run.samples.devices else NOT_SAMPLED
+        return _unknown("growing", why, evidence, steps=steps)
     if (host := host_growth(run)) is not None:
         return _host_grows(host, main, steps)
     sentence = f"No growth over {steps:,} steps (under {format_bytes(bound)})"
@@ -501,7 +503,10 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
     evidence = AnswerEvidence("overview", phase=phase)
     # In a series too short for a jump, peaks that differ considerably may be one.
     if steps < 2 or (steps < MIN_JUMP_STEPS and np.ptp(peaks) >= least_change(peaks.min())):
-        return _unknown("changed", f"Too few steps to compare: {steps}", evidence, steps=steps)
+        why = f"Too few steps to compare: {steps}"
+        if device not in run.samples.devices:
+            why = NOT_SAMPLED
+        return _unknown("changed", why, evidence, steps=steps)
     sentence = f"No changes in {steps:,} steps"
     return _answer("changed", sentence, "fact", evidence, {"steps": steps})
 
