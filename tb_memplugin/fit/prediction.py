@@ -239,11 +239,7 @@ def why_not(prediction: Prediction, enough: Enough | None) -> str:
     reason = (_needed if prediction.fits is False else _uncertain)(prediction)
     if enough is None:
         return reason
-    passes = format_bytes(enough.without_reserve_bytes)
-    return (
-        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, "
-        "and a reserve"
-    )
+    return f"{reason}. At {format_bytes(enough.bytes)} it fits, with a reserve"
 
 
 def _uncertain(prediction: Prediction) -> str:

@@ -120,7 +120,7 @@ PAGES = """(main) =>
       }))"""
 OWN_WORDS = {
     "Overview": "measured peak",
-    "Layers": "share",
+    "Layers": "layer\ttotal",
     "Frozen": "Frozen layers",
     "Step": "Live allocations",
     "Fragmentation": "Memory map",

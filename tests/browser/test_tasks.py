@@ -116,7 +116,7 @@ def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
     )
     reason = frame.locator("[data-testid='verdict'] + p").inner_text().replace("\u00a0", " ")
     enough = re.search(r"At (\d+) MiB it fits", reason)
-    assert enough is not None
+    assert enough is not None, reason
     size = int(enough.group(1)) * MIB
     assert program_fits(task_runs.FAILED_BATCH, size) and not program_fits(
         task_runs.FAILED_BATCH, round(0.8 * size)

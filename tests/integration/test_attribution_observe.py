@@ -22,7 +22,7 @@ def model():
 x = np.random.default_rng(0).random((64, 8), dtype="float32")
 y = np.random.default_rng(0).integers(0, 2, 64)
 wrapped = list(places())
-assert len(wrapped) == 20, wrapped
+assert len(wrapped) == 21, wrapped
 """
 
 

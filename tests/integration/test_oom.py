@@ -485,7 +485,8 @@ def test_a_process_that_is_killed_while_tensorflow_waits_leaves_what_was_known(
     oom = only(run)
     assert (oom.status, oom.step, oom.requested_bytes, oom.batch_size) == ("failing", 6, None, 6000)
     assert oom.in_use_bytes >= 16 << 20 and len(oom.map) > 1
-    assert any("size of the request is unknown" in sentence for sentence in oom.not_available)
+    unknown = "TensorFlow did not report the size of the request"
+    assert any(unknown in sentence for sentence in oom.not_available)
     # The process had no time to simulate anything: the fixes come from the steps that it recorded.
     fixes = {fix.kind: fix for fix in oom.fixes}
     assert fixes["batch"].enough and 64 < fixes["batch"].batch_size < 6000 and fixes["limit"].enough

@@ -86,14 +86,9 @@ export function conditionHints(
 export const askedText = ({ batch_size, capacity_bytes }: WhatIf): string =>
   `batch size ${batch_size === null ? "unknown" : formatCount(batch_size)}, capacity ${formatKnown(capacity_bytes)}`;
 
-/**
- * What is left to say below the headline and its reason; the reason of an unknown answer is the
- * headline itself.
- */
-export function assumptionsOf({ peak_bytes, assumptions, sentence }: WhatIf): string[] {
-  const more = headlineOf(headlineOf(sentence)[1])[1];
-  return [...(more === "" ? [] : [more]), ...assumptions.slice(peak_bytes === null ? 1 : 0)];
-}
+/** What is left to say below the headline, which says the reason of an unknown answer itself. */
+export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] =>
+  peak_bytes === null ? assumptions.slice(1) : assumptions;
 
 export const replayText = ({ reproduced: { addresses, of } }: WhatIf): string =>
   `${formatCount(addresses)} of ${formatCount(of)} addresses`;

@@ -274,8 +274,7 @@ def said(enough: Enough | None = None, **values: object) -> str:
         (
             {"fits": False, "fails_at": IN_PIECES, "enough": Enough(700 * MIB, 650 * MIB)},
             "Does not fit: 484 MiB of 512 MiB would be enough in one piece. No free chunk holds "
-            "the 61.0 MiB requested by Relu, layer net/conv1. At 700 MiB it fits: 650 MiB with "
-            "free memory in pieces, and a reserve",
+            "the 61.0 MiB requested by Relu, layer net/conv1. At 700 MiB it fits, with a reserve",
         ),
         (
             {"fits": False, "fails_at": IN_PIECES, "capacity_bytes": 400 * MIB},
@@ -290,8 +289,7 @@ def said(enough: Enough | None = None, **values: object) -> str:
                 "enough": Enough(600 * MIB, 550 * MIB),
             },
             "Does not fit: 484 MiB needed, 400 MiB available. 61.0 MiB requested by Relu, layer "
-            "net/conv1, 60.0 MiB free. At 600 MiB it fits: 550 MiB with free memory in pieces, "
-            "and a reserve",
+            "net/conv1, 60.0 MiB free. At 600 MiB it fits, with a reserve",
         ),
         # A recorded failure that the simulation does not show.
         (

@@ -11,8 +11,7 @@ interface VerdictProps {
 }
 
 export function Verdict({ name, verdict, sentence }: VerdictProps) {
-  const [headline, others] = headlineOf(sentence);
-  const [reason] = headlineOf(others);
+  const [headline, reason] = headlineOf(sentence);
   return (
     <>
       <h2 class="verdict" data-testid={name} data-verdict={verdict} aria-live="polite">
