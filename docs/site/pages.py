@@ -45,6 +45,7 @@ NAVIGATION = {
     "Reference": (
         "docs/views",
         "docs/command_line",
+        "docs/agents",
         "docs/api",
         "docs/reference",
         "tb_memplugin/server/http_api",
