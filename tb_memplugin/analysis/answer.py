@@ -119,7 +119,11 @@ def _unknown(
     return _answer(name, sentence, "unknown", evidence, figures, source="unknown")
 
 
-NOT_SAMPLED = "Bytes in use were not sampled"
+def _too_little(run: Run, device: str, few: str) -> str:
+    """Why an answer about steps is unknown: there are too `few`, unless no step tells anything."""
+    return few if device in run.samples.devices else "Bytes in use were not sampled"
+
+
 LITTLE_HEADROOM = 0.05  # less, as a share of the capacity, is a warning
 LARGE_WASTE = 0.05
 """Free memory outside the largest free chunk is a warning if it is more than this share of the
@@ -325,7 +329,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     evidence = AnswerEvidence("overview", phase=main)
     bound = growth_bound(part, device, main)
     if bound is None:
-        why = f"Too few steps: {steps:,}" if device in run.samples.devices else NOT_SAMPLED
+        why = _too_little(run, device, f"Too few steps: {steps:,}")
         return _unknown("growing", why, evidence, steps=steps)
     if (host := host_growth(run)) is not None:
         return _host_grows(host, main, steps)
@@ -503,9 +507,7 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
     evidence = AnswerEvidence("overview", phase=phase)
     # In a series too short for a jump, peaks that differ considerably may be one.
     if steps < 2 or (steps < MIN_JUMP_STEPS and np.ptp(peaks) >= least_change(peaks.min())):
-        why = f"Too few steps to compare: {steps}"
-        if device not in run.samples.devices:
-            why = NOT_SAMPLED
+        why = _too_little(run, device, f"Too few steps to compare: {steps}")
         return _unknown("changed", why, evidence, steps=steps)
     sentence = f"No changes in {steps:,} steps"
     return _answer("changed", sentence, "fact", evidence, {"steps": steps})

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,15 +26,21 @@ unread: dict[str, None] = {}
 
 
 _Question: TypeAlias = Callable[..., Any]
-_notes: list[tuple[Any, _Question, str] | None] | None = None
-"""What `Kept` depends on while it makes a value: an object and what was asked about it, None for
-what may have another answer next time."""
+_Note: TypeAlias = "tuple[Any, _Question, str] | None"
+_making: tuple[int, list[_Note]] | None = None
+"""The thread on which `Kept` makes a value, and what that depends on: an object and what was asked
+about it, None for what may have another answer next time."""
+
+
+def _note(one: _Note) -> None:
+    making = _making  # which may end at any moment for another thread
+    if making is not None and making[0] == threading.get_ident():
+        making[1].append(one)
 
 
 def note_code() -> None:
     """Note that the value that `Kept` makes depends on what the program's code answers."""
-    if _notes is not None:
-        _notes.append(None)
+    _note(None)
 
 
 def attributes(item: Any) -> dict[str, Any]:
@@ -42,8 +49,8 @@ def attributes(item: Any) -> dict[str, Any]:
         found = object.__getattribute__(item, "__dict__")
     except Exception:
         return {}
-    if _notes is not None:
-        _notes.append((item, _value_ids, ""))
+    if _making is not None:
+        _note((item, _value_ids, ""))
     return found if type(found) is dict else {}
 
 
@@ -62,8 +69,8 @@ def attribute(item: Any, name: str, default: Any = None) -> Any:
     found = attributes(item)
     if name in found:
         return found[name]
-    if _notes is not None:
-        _notes.append((item, _answer_id, name))
+    if _making is not None:
+        _note((item, _answer_id, name))
     return asked(item, getattr, name, default)
 
 
@@ -115,8 +122,8 @@ def contained(value: Any, most: int | None = None) -> list[Any] | None:
 def own_list(item: Any, name: str) -> list[Any]:
     """The items of a list or a tuple in the object's `__dict__`; none if it is anything else."""
     value = own(item, name)
-    if value is not None and _notes is not None:
-        _notes.append((item, _item_ids, name))
+    if value is not None and _making is not None:
+        _note((item, _item_ids, name))
     if value is None or type(value) is list:  # as most are
         return [] if value is None else value.copy()
     value = unwrapped(value)
@@ -261,12 +268,13 @@ class Kept(Generic[_T]):
     def get(self, key: Any, make: Callable[[], _T]) -> _T:
         """The value, made anew if the key is another one."""
         if self._read is None or key != self._key or not _unchanged(self._read):
-            global _notes
-            self._read, _notes = None, []
+            global _making
+            notes: list[_Note] = []
+            self._read, _making = None, (threading.get_ident(), notes)
             try:
                 self.value = make()
             finally:
-                notes, _notes = _notes, None
+                _making = None
             self._key, self._read = key, _answers(notes)
         return self.value
 
@@ -279,10 +287,11 @@ def _unchanged(read: list[tuple[Any, _Question, str, Any]]) -> bool:
     return True
 
 
-def _answers(notes: list[Any]) -> list[tuple[Any, _Question, str, Any]] | None:
-    if None in notes:
+def _answers(notes: list[_Note]) -> list[tuple[Any, _Question, str, Any]] | None:
+    known = [note for note in notes if note is not None]
+    if len(known) < len(notes):
         return None
-    different = {(id(item), question, name): item for item, question, name in notes}
+    different = {(id(item), question, name): item for item, question, name in known}
     try:
         return [
             (weakref.ref(item), question, name, question(item, name))

@@ -214,9 +214,8 @@ def _of_trainer(thread: int) -> tuple[bool, int | None]:
         is_partial = is_last and attribute(adapter, "has_partial_batch") is not False
         size = attribute(adapter, "partial_batch_size" if is_partial else "batch_size")
         size = size if isinstance(size, int) and size > 0 else None
-        if (
-            size is None and not is_partial
-        ):  # those batches that Keras takes from a generator to see their shapes
+        # those batches that Keras takes from a generator to see their shapes
+        if size is None and not is_partial:
             batches = own_list(adapter, "_first_batches")
             size = only(first_dimensions(components_of(batches[:1])))
         strategy = attribute(variables.get("self"), "distribute_strategy")

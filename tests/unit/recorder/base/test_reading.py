@@ -1,6 +1,7 @@
 """What is read of odd objects, and values of objects by their identity."""
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -144,3 +145,21 @@ def test_a_kept_value_keeps_no_object_and_depends_on_no_code_of_the_program() ->
     for _ in range(2):
         kept.get(2, lambda: str(times.append(1) or asked(odd, len)))
     assert len(times) == 2
+
+
+def test_a_kept_value_does_not_depend_on_what_another_thread_reads() -> None:
+    mine, others, kept, made = Part(), Part(), Kept[Any](), list[int]()
+
+    def make() -> Any:
+        made.append(1)
+        thread = threading.Thread(target=own, args=(others, "name"))
+        thread.start()
+        thread.join()
+        return own(mine, "name")
+
+    kept.get("key", make)
+    others.name = "b"
+    kept.get("key", make)
+    assert len(made) == 1
+    mine.name = "b"
+    assert kept.get("key", make) == "b" and len(made) == 2
