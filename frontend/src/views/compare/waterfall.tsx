@@ -70,10 +70,10 @@ function drawnBars(
         ...where,
         name: "others",
         bytes: folded.delta,
-        // The table beside it has their row.
-        label: beside ? "" : plural(folded.count, "other"),
+        label: beside ? "others" : plural(folded.count, "other"),
         fill: plainFill(inks().faint),
         muted: focus.hovered !== null || focus.category !== null,
+        // The table beside it has their row.
         figure: beside ? "" : arrowed(folded.delta),
         tip: tipOf(folded.delta, "B − A: categories that differ by less than 1 %"),
       };
@@ -226,10 +226,7 @@ export function WaterfallDrawing(props: WaterfallDrawingProps) {
     upright
       ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM)
       : names + share(value) * Math.max(width - names - FIGURES, 20);
-  const said = bars
-    .filter(({ label }) => label !== "")
-    .map(({ label, figure }) => `${label} ${figure}`)
-    .join(", ");
+  const said = bars.map(({ label, figure }) => `${label} ${figure}`.trim()).join(", ");
   return (
     <svg
       xmlns="http://www.w3.org/2000/svg"
