@@ -32,6 +32,7 @@ from tb_memplugin.schema import (
     SAMPLES,
     WRONG_NUMBERS,
     WRONG_PHASES,
+    LayerTable,
     Phase,
     is_gpu,
 )
@@ -111,7 +112,12 @@ class Steps:
         table = self._faults.run(TABLE, self._layers.changed_table, step)
         if table is not None:
             self.windows.schedule.changed()
-            self._file.send(RunWriter.layer_table, table)
+            submit(self._write_table, table)
+
+    def _write_table(self, table: LayerTable) -> None:
+        completed = self._faults.run(TABLE, self._layers.completed, table)
+        if completed is not None:
+            self._file.do(RunWriter.layer_table, completed)
 
     def _refuse(self, part: str, rule: str, **received: Any) -> None:
         ((name, value),) = received.items()

@@ -6,7 +6,6 @@ again, with the same result."""
 
 import dataclasses
 import math
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -186,9 +185,9 @@ class LayerWatch:
     program's ops, variables and tensors, and the user's lines that call layers and ops, now and
     from window to window.
 
-    The training's thread calls all methods except `completed_table`, which the background thread
-    calls; that thread also sets `batch_size`, and calls `remove` for a recorder that was dropped
-    without `close`."""
+    The training's thread calls all methods except `completed` and `completed_table`, which the
+    background thread calls; that thread also sets `batch_size`, and calls `remove` for a recorder
+    that was dropped without `close`."""
 
     def __init__(self, faults: Faults, source_lines: bool = True) -> None:
         self.step_batch_size: int | None = None  # of the current step, as the program names it
@@ -218,7 +217,6 @@ class LayerWatch:
         self._table_before: LayerTable | None = None
         self._outputs: dict[str, layer_table.Outputs] = {}
         self._signature: Any = None
-        self._lock = threading.Lock()  # for the table
         self._table_batch_size: int | None = None
 
     def install(self) -> None:
@@ -384,12 +382,17 @@ class LayerWatch:
         return self._replicas.met(self.traces, trains)
 
     def completed_table(self) -> LayerTable | None:
-        """The last layer table with output sizes, if `batch_size` changed since it was returned.
+        """The last layer table with output sizes, if `batch_size` changed since one was completed.
         Reads no layer."""
-        with self._lock:
-            if self.table is None or self.batch_size == self._table_batch_size:
-                return None
-            return self._complete(self.table)
+        if self.table is None or self.batch_size == self._table_batch_size:
+            return None
+        return self.completed(self.table)
+
+    def completed(self, table: LayerTable) -> LayerTable:
+        """`table` with output sizes, as far as `batch_size` is known by now. On the thread that
+        sets it: a table is written after the analysis of earlier steps, which may learn it."""
+        self._table_batch_size = self.batch_size
+        return layer_table.with_output_bytes(table, self._outputs, self.batch_size)
 
     def changed_table(self, step: int) -> LayerTable | None:
         model, optimizer = self._model(), self._optimizer()
@@ -407,11 +410,10 @@ class LayerWatch:
         table = layer_table.build_layer_table(
             model, optimizer, step=step, previous=self._table_before
         )
-        with self._lock:
-            self._outputs = {
-                node.path: layer_table.outputs_of(node.layer) for node in layers.walk(model)
-            }
-            table = self._complete(table)
+        self._outputs = {
+            node.path: layer_table.outputs_of(node.layer) for node in layers.walk(model)
+        }
+        self.table = table
         self._watched = [
             pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model
         ]
@@ -426,8 +428,3 @@ class LayerWatch:
         if self._last_optimizer is not None and self._last_optimizer is not now:
             self._last_optimizer.replaced_at = step
         self._last_optimizer = now
-
-    def _complete(self, table: LayerTable) -> LayerTable:
-        self._table_batch_size = self.batch_size
-        self.table = layer_table.with_output_bytes(table, self._outputs, self.batch_size)
-        return self.table

@@ -87,3 +87,18 @@ def test_variables_are_read_anew_only_after_a_change(
     assert facts(watch)[1].keys() >= first[1].keys() - {"net/second"} and made
     # AND the facts are those of a recorder that begins now
     assert facts(watch) == facts(watched())
+
+
+def test_a_table_that_waits_to_be_written_has_the_sizes_that_are_learnt_meanwhile() -> None:
+    model = keras.Sequential([keras.Input((5,)), L.Dense(3, name="a"), L.Dense(2, name="b")])
+    model.compile("sgd", "mse")
+    watch = LayerWatch(Faults(print))
+    watch.watch(model, model.optimizer)
+    waits = watch.changed_table(0)
+    assert waits is not None and {layer.output_bytes for layer in waits.layers} == {None}
+    watch.batch_size = 16  # as the analysis of an earlier step ends
+    learnt, written = watch.completed_table(), watch.completed(waits)
+    assert learnt == written
+    sizes = {layer.path.split("/")[-1]: layer.output_bytes for layer in written.layers}
+    assert (sizes["a"], sizes["b"]) == (16 * 3 * 4, 16 * 2 * 4)
+    assert watch.completed_table() is None
