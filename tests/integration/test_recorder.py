@@ -476,9 +476,10 @@ answer(result)
         told["warnings"] = [
             text for text in told["warnings"] if name != "allocator" or "memory map" not in text
         ]
-        # Each of these costs a step, the third one all later steps.
-        lost = 3 if name in ("parsing", "attribution") else 1
-        assert len(told["warnings"]) == lost, (name, told["warnings"])
+        # Attribution costs a step each time, the third time all later steps. A process that answers
+        # nothing has first batches, too, that are not read.
+        told_times = {"attribution": 3, "parsing": 2}.get(name, 1)
+        assert len(told["warnings"]) == told_times, (name, told["warnings"])
         assert all(
             "broken on purpose" in text and "training is not affected" in text
             for text in told["warnings"]
