@@ -106,18 +106,24 @@ class CallNotes:
             self.graphs.pop(graph, None)
 
 
+class _Input(NamedTuple):
+    used_at: float  # the last time as input data, by `time.perf_counter`
+    line: str | None  # that took it from an iterator
+
+
+_UNUSED = _Input(-math.inf, None)
+
+
 class InputNotes:
     """Process-wide notes on tensors, taken while `active`. Any thread may call a method; none
     raises."""
 
     def __init__(self) -> None:
         self.active = False
-        # to the time of the last use as input data, by `time.perf_counter`
-        self._inputs = ByIdentity[float]()
+        self._inputs = ByIdentity[_Input]()
         self._results = ByIdentity[bool]()
         self._functions = ByIdentity[bool]()
         self._iterators = ByIdentity[bool]()
-        self._drawn = ByIdentity[str | None]()
         self.lines: Any = None  # a `SourceLines` while lines are recorded
         self._of_thread = _OfThread()
 
@@ -133,22 +139,14 @@ class InputNotes:
         them."""
         return [*self._functions, *self._iterators]
 
-    @quiet
-    def drawn(self, values: Any) -> None:
-        """Note the user's line that took a batch from an iterator."""
-        line = None if self.lines is None else self.lines.calling()
-        tensors = [] if line is None else self._examined(values)
-        for tensor in tensors or ():
-            self._drawn[tensor] = line
-
     def line(self, tensor: Any) -> str | None:
         """The line that took a tensor from an iterator; None if unknown."""
-        line: str | None = self._drawn.get(tensor)
-        return line
+        noted = self._inputs.get(tensor)
+        return None if noted is None else noted.line
 
     def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
-        used_at = self._inputs.get(tensor)
-        return used_at is not None and used_at >= since
+        noted = self._inputs.get(tensor)
+        return noted is not None and noted.used_at >= since
 
     def results(self, values: Any) -> None:
         for tensor in self._examined(values) or ():
@@ -176,17 +174,29 @@ class InputNotes:
         if outermost is not None:
             self._of_thread.depth -= 1
 
-    def data(self, values: Any, used_at: float | None = None, is_argument: bool = False) -> None:
+    def data(
+        self,
+        values: Any,
+        used_at: float | None = None,
+        is_argument: bool = False,
+        line: str | None = None,
+    ) -> None:
         """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is
         noted as a batch. An argument of an outermost call is no batch if another such call returned
-        it."""
+        it. `line` is the user's that took the batch from an iterator."""
         used_at = time.perf_counter() if used_at is None else used_at
         for tensor in self._examined(values) or ():
             if is_argument and tensor in self._results:
                 continue
+            before = self._inputs.get(tensor, _UNUSED)
             # a call inside of `fit` does not end the use of its data
-            if not is_argument or self._inputs.get(tensor) != math.inf:
-                self._inputs[tensor] = used_at
+            if not is_argument or before.used_at != math.inf:
+                self._inputs[tensor] = _Input(used_at, line or before.line)
+
+    @quiet
+    def drawing_line(self) -> str | None:
+        """The user's line that takes a batch now; None if lines are not recorded."""
+        return None if self.lines is None else self.lines.calling()
 
     @quiet
     def _examined(self, values: Any) -> list[Any]:

@@ -309,8 +309,9 @@ def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
         batch_notes.iterated(self)
         input_notes.iterator(self)
         _note_pipeline(self)
-    result = returns_data(original, self, *args, **kwargs)
-    input_notes.drawn(result)
+    result = original(self, *args, **kwargs)
+    if input_notes.active:
+        input_notes.data(result, line=input_notes.drawing_line())
     return result
 
 
