@@ -58,6 +58,7 @@ MAX_STEPS = 64
 """Most instructions that are searched for the name of an unnamed one."""
 _Key = tuple[int, int]  # instruction, index into its tuple result; -1 for the whole result
 _FORWARDS = frozenset({b"bitcast", b"add-dependency", b"optimization-barrier", b"domain"})
+_PASSED_ON = _FORWARDS | {b"tuple", b"get-tuple-element"}
 _CALLING = frozenset({b"call", b"while", b"conditional"})
 _COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
 # XLA merges equal ones of several ops under one op's name
@@ -68,9 +69,13 @@ _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/|/lib/python3")
 _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
 
 
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
 def source_line(file: bytes, line: int) -> str | None:
     """``train.py:42``; None without a file, and for files of installed packages."""
-    path = file.decode("utf-8", "replace").replace("\\", "/")
+    path = _decoded(file).replace("\\", "/")
     if not path or path[0] == "<" or _INSTALLED.search(path):
         return None
     return f"{path.rpartition('/')[2]}:{line}"
@@ -101,7 +106,7 @@ def read_module(data: bytes) -> Module | None:
         return None
     if not proto.buffer_assignment.buffer_allocations:
         return None
-    name = proto.hlo_module.name.decode("utf-8", "replace")
+    name = _decoded(proto.hlo_module.name)
     function = _FUNCTION.match(name)
     try:
         reader = _ModuleReader(proto)
@@ -167,7 +172,8 @@ class _Instructions:
     def __init__(self, proto: Any) -> None:
         module = proto.hlo_module
         self._lines = _SourceLines(module.frames)
-        self._assignment = proto.buffer_assignment
+        self._allocations = proto.buffer_assignment.buffer_allocations
+        self._logical = {buffer.id: buffer for buffer in proto.buffer_assignment.logical_buffers}
         self._computations = {computation.id: computation for computation in module.computations}
         self._instructions = {
             instruction.id: instruction
@@ -181,7 +187,14 @@ class _Instructions:
             entry.key: entry.value.instruction_ids for entry in module.schedule.sequences
         }
         if not self._sequences:  # TensorFlow 2.16 lists instructions in a valid order
-            self._sequences = self._listed(module.entry_computation_id)
+            called = {module.entry_computation_id}
+            for one in self._instructions.values():
+                called.update(one.called_computation_ids if one.opcode in _CALLING else ())
+            self._sequences = {
+                one.id: [instruction.id for instruction in one.instructions]
+                for one in module.computations
+                if one.id in called
+            }
         self._given = dict(self._parameters())
         self._order: list[int] = []
         self._ends: dict[int, int] = {}
@@ -196,20 +209,6 @@ class _Instructions:
         for computation in self._ends:
             for key in self._alias(self._computations[computation].root_id):
                 self._last[key] = max(self._last.get(key, 0), self._ends[computation])
-
-    def _listed(self, entry: int) -> dict[int, list[int]]:
-        listed: dict[int, list[int]] = {}
-        waiting = [entry]
-        while waiting:
-            number = waiting.pop()
-            computation = self._computations.get(number)
-            if computation is None or number in listed:
-                continue
-            listed[number] = [instruction.id for instruction in computation.instructions]
-            for instruction in computation.instructions:
-                if instruction.opcode in _CALLING:
-                    waiting += instruction.called_computation_ids
-        return listed
 
     def _schedule(self, computation: int, inside: set[int]) -> None:
         """Append a computation's instructions to the order; those of called loops and branches
@@ -229,12 +228,7 @@ class _Instructions:
     def _use(self, position: int, instruction: Any) -> None:
         for operand in instruction.operand_ids:
             self._users[operand].append(instruction.id)
-            if instruction.opcode in _FORWARDS or instruction.opcode in (
-                b"tuple",
-                b"get-tuple-element",
-            ):
-                continue
-            for key in self._alias(operand):
+            for key in self._alias(operand) if instruction.opcode not in _PASSED_ON else ():
                 self._last[key] = position
                 self._readers[key].append(instruction.id)
 
@@ -244,32 +238,33 @@ class _Instructions:
             self._aliases[number] = self._find_alias(number)
         return self._aliases[number]
 
+    def _with_opcode(self, number: int, opcode: bytes) -> Any:
+        """The instruction of this number if it has the opcode; else None."""
+        instruction = self._instructions.get(number)
+        return None if instruction is None or instruction.opcode != opcode else instruction
+
+    def _called(self, instruction: Any) -> Any:
+        """The first computation that an instruction calls; None without one, and for None."""
+        called = () if instruction is None else instruction.called_computation_ids[:1]
+        return next((self._computations.get(number) for number in called), None)
+
     def _result(self, number: int) -> int:
         """The instruction whose result an instruction has: that of a call is its computation's."""
         for _ in range(MAX_STEPS):
-            instruction = self._instructions.get(number)
-            if instruction is None or instruction.opcode != b"call":
+            computation = self._called(self._with_opcode(number, b"call"))
+            if computation is None:
                 break
-            roots = [
-                self._computations[one].root_id
-                for one in instruction.called_computation_ids[:1]
-                if one in self._computations
-            ]
-            if not roots:
-                break
-            number = roots[0]
+            number = computation.root_id
         return number
 
     def _parameters(self) -> Iterator[tuple[int, int]]:
         """(parameter of a called computation, what the call passes)."""
         for instruction in self._instructions.values():
-            called = instruction.called_computation_ids if instruction.opcode == b"call" else ()
-            for inner in (self._computations.get(one) for one in called[:1]):
-                for one in () if inner is None else inner.instructions:
-                    if one.opcode == b"parameter":
-                        operands = instruction.operand_ids
-                        if 0 <= one.parameter_number < len(operands):
-                            yield one.id, operands[one.parameter_number]
+            inner = self._called(instruction) if instruction.opcode == b"call" else None
+            operands = instruction.operand_ids
+            for one in () if inner is None else inner.instructions:
+                if one.opcode == b"parameter" and 0 <= one.parameter_number < len(operands):
+                    yield one.id, operands[one.parameter_number]
 
     def _find_alias(self, number: int) -> frozenset[_Key]:
         number = self._result(number)
@@ -285,12 +280,8 @@ class _Instructions:
                 key for operand in instruction.operand_ids for key in self._alias(operand)
             )
         if instruction.opcode == b"get-tuple-element":
-            source = self._instructions.get(first)
-            if (
-                source is not None
-                and source.opcode == b"tuple"
-                and instruction.tuple_index < len(source.operand_ids)
-            ):
+            source = self._with_opcode(first, b"tuple")
+            if source is not None and instruction.tuple_index < len(source.operand_ids):
                 return self._alias(source.operand_ids[instruction.tuple_index])
             return frozenset({(first, instruction.tuple_index)})
         return frozenset({(number, -1)})
@@ -310,14 +301,7 @@ class _Instructions:
     def _fused_result(self, number: int, part: int) -> int:
         """The instruction in a fusion that makes a part of its result; outside a fusion, the
         instruction itself."""
-        instruction = self._instructions.get(number)
-        if (
-            instruction is None
-            or instruction.opcode != b"fusion"
-            or len(instruction.called_computation_ids) != 1
-        ):
-            return number
-        computation = self._computations.get(instruction.called_computation_ids[0])
+        computation = self._called(self._with_opcode(number, b"fusion"))
         root = None if computation is None else self._instructions.get(computation.root_id)
         if root is None:
             return number
@@ -331,11 +315,11 @@ class _Instructions:
         instruction = self._instructions.get(number)
         for _ in range(MAX_STEPS):
             if instruction is None:
-                return False
+                break
             if instruction.opcode == b"parameter":
                 return True
             if len(instruction.operand_ids) != 1 or not self._copies(instruction):
-                return False
+                break
             instruction = self._instructions.get(instruction.operand_ids[0])
         return False
 
@@ -362,7 +346,7 @@ class _Instructions:
             names = dict.fromkeys(
                 name for down in (copy, not copy) for name in self._searched(number, down)
             )
-        return tuple(name.decode("utf-8", "replace") for name in list(names)[:MAX_NAMES])
+        return tuple(map(_decoded, list(names)[:MAX_NAMES]))
 
     def _own_names(self, number: int) -> Iterator[bytes]:
         """The instruction's own name, then those of the instructions fused into it, its root
@@ -396,8 +380,7 @@ class _ModuleReader(_Instructions):
     """The memory of a module, with what its instructions say of it."""
 
     def allocations(self) -> Iterator[BufferAllocation]:
-        logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
-        for allocation in self._assignment.buffer_allocations:
+        for allocation in self._allocations:
             given = (
                 allocation.is_entry_computation_parameter
                 or allocation.is_constant
@@ -406,39 +389,36 @@ class _ModuleReader(_Instructions):
             if given or not allocation.size:
                 continue
             buffers = (
-                self._buffer(logical[assigned.logical_buffer_id], assigned)
+                self._buffer(self._logical[assigned.logical_buffer_id], assigned)
                 for assigned in allocation.assigned
-                if assigned.logical_buffer_id in logical
+                if assigned.logical_buffer_id in self._logical
             )
             known = tuple(buffer for buffer in buffers if buffer is not None)
             yield BufferAllocation(int(allocation.size), bool(allocation.maybe_live_out), known)
 
     def arguments(self) -> Iterator[Argument]:
         """What the module is given or brings along: its parameters and constants."""
-        logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
-        for allocation in self._assignment.buffer_allocations:
+        for allocation in self._allocations:
             given = allocation.is_entry_computation_parameter
             if not (given or allocation.is_constant) or allocation.size <= 0:
                 continue
-            buffers = (logical.get(one.logical_buffer_id) for one in allocation.assigned)
+            buffers = (self._logical.get(one.logical_buffer_id) for one in allocation.assigned)
             places = [one.defined_at for one in buffers if one is not None]
-            known = [one for one in places if one.instruction_id in self._instructions]
             opcode = b"parameter" if given else b"constant"
-            own = next(
-                (one for one in known if self._instructions[one.instruction_id].opcode == opcode),
-                None,
-            )
-            if own is None:
-                yield Argument("", int(allocation.size), None, bool(allocation.maybe_live_out))
+            own = (one for one in places if self._with_opcode(one.instruction_id, opcode))
+            place, size = next(own, None), int(allocation.size)
+            returned = bool(allocation.maybe_live_out)
+            if place is None:
+                yield Argument("", size, None, returned)
                 continue
-            number, instruction = own.instruction_id, self._instructions[own.instruction_id]
+            instruction = self._instructions[place.instruction_id]
             yield Argument(
-                name=instruction.metadata.op_name.decode("utf-8", "replace") if given else "",
-                bytes=int(allocation.size),
-                shape=buffer_shape(instruction.shape, own.shape_index, int(allocation.size)),
-                returned=bool(allocation.maybe_live_out),
+                name=_decoded(instruction.metadata.op_name) if given else "",
+                bytes=size,
+                shape=buffer_shape(instruction.shape, place.shape_index, size),
+                returned=returned,
                 constant=not given,
-                readers=tuple(dict.fromkeys(self._readers_of(number)))[:MAX_NAMES],
+                readers=tuple(dict.fromkeys(self._readers_of(place.instruction_id)))[:MAX_NAMES],
             )
 
     def _readers_of(self, number: int) -> Iterator[str]:
@@ -470,7 +450,7 @@ class _ModuleReader(_Instructions):
             if inner.opcode in _COPIES:
                 given.add(inner.id)
             elif inner.metadata.op_name not in _NO_OP:
-                yield inner.metadata.op_name.decode("utf-8", "replace")
+                yield _decoded(inner.metadata.op_name)
 
     def _line(self, number: int) -> str | None:
         instruction = self._instructions[number]
@@ -487,14 +467,11 @@ class _ModuleReader(_Instructions):
         part = index[0] if index else -1
         keys = {(number, part), (number, -1)}
         end = max(self._last.get(key, start) for key in keys)
-        readers = dict.fromkeys(
-            reader for key in sorted(keys) for reader in self._readers.get(key, ())
-        )
+        readers = (reader for key in sorted(keys) for reader in self._readers.get(key, ()))
+        names = (name for reader in dict.fromkeys(readers) for name in self._names(reader)[:1])
         return Buffer(
             ops=self._names(number),
-            readers=tuple(
-                dict.fromkeys(name for reader in readers for name in self._names(reader)[:1])
-            )[:MAX_NAMES],
+            readers=tuple(dict.fromkeys(names))[:MAX_NAMES],
             offset=int(assigned.offset),
             bytes=int(assigned.size),
             start=start,
@@ -513,6 +490,6 @@ class _ModuleReader(_Instructions):
         """Names of the parameters that an instruction reads itself."""
         for operand in self._operands[number]:
             for key, _ in self._alias(operand):
-                source = self._instructions.get(key)
-                if source is not None and source.opcode == b"parameter":
-                    yield source.metadata.op_name.decode("utf-8", "replace")
+                source = self._with_opcode(key, b"parameter")
+                if source is not None:
+                    yield _decoded(source.metadata.op_name)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.storage.files import MAX_WORKERS, Listing
-from tb_memplugin.storage.frames import GONE, Tag, parse_tag, run_name
+from tb_memplugin.storage.frames import Tag, parse_tag, run_name
 
 MAX_SESSIONS = 1000
 """Most sessions shown per run, the newest."""
@@ -38,7 +38,7 @@ def catalog_of(listing: Listing, damage: Mapping[str, Sequence[str]]) -> dict[st
             # Only the writers' spelling: "samples/s/01" would be read under another name.
             if tag is None or str(tag) != text:
                 unknown += 1
-            elif tag.stream != GONE:
+            else:
                 tags.setdefault(name, []).append((worker, event_run, tag, mark))
         if unknown:
             sentence = f"run {event_run}: {unknown} tags are unknown to this version and not shown"

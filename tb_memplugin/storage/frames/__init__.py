@@ -17,7 +17,6 @@ from tb_memplugin.storage.frames.codec import (
 from tb_memplugin.storage.frames.metadata import (
     DIRECTORY_NAME,
     EVENTS_PER_TAG,
-    GONE,
     STREAMS,
     Tag,
     TagRotation,

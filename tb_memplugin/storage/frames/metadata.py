@@ -30,9 +30,8 @@ figures; `activations`: activation bytes by layer over steps; `snapshots`: ledge
 `peak`: the sample of the highest peak so far; `maps`: memory maps of traced steps; `oom`: failed
 allocations; `timelines`: live allocations inside traced steps; `requests`: all requests of a traced
 step, for its replay; `counters`: what the program built and traced; `rollups`: all of the session
-so far in a record of bounded size. Append new streams: frames store the index."""
-GONE = "host"
-"""A stream of earlier runs that is read no more."""
+so far in a record of bounded size. `host` is written no more. Append new streams: frames store the
+index."""
 
 _TAG = re.compile(r"(?P<stream>[a-z]+)/(?P<session>[0-9A-Za-z_-]{1,64})/(?P<number>[0-9]{1,9})")
 
