@@ -181,7 +181,8 @@ class JaxSession:
         batch = attributed.facts.batch.size
         self._planned.append((compiled.phase, attributed.module_contents(), batch))
         snapshot = dataclasses.replace(attributed.snapshot, batch_size=batch)
-        for record in filter(None, (snapshot, attributed.timeline())):
+        requests = attributed.requests(first=False, batch_size=batch)
+        for record in filter(None, (snapshot, attributed.timeline(), requests)):
             self._file.do(RunWriter.traced, record)
 
     # --- failures, as guards report them
