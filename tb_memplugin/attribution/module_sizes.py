@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from tb_memplugin.attribution.chunks import PLANNED
 from tb_memplugin.attribution.modules import Plan, without_overlaps
 from tb_memplugin.attribution.tensors import Tensor, largest_tensors, with_batch
 from tb_memplugin.attribution.window import Window, layerless
@@ -78,6 +79,9 @@ class ModuleSizes:
     def __init__(self, window: Window, batch: int) -> None:
         self._names, self._batch = window.names, batch
         self._weights = {math.prod(one.shape) for one in window.facts.variables}
+        self._shapes = {tuple(sorted(one.shape)) for one in window.facts.variables}
+        # no dimension is known to be open, as of JAX's modules: those of the buffers must do
+        self._is_closed = window.trace.allocator == PLANNED
         self._of_batch, self._fixed = self._dimensions(window.facts)
         self._varies: dict[int, bool] = {}  # by identity of the buffer
         self.has_squares = False  # whether a buffer grows with the square of the batch
@@ -138,11 +142,21 @@ class ModuleSizes:
         if known:
             self.has_squares = self.has_squares or max(power or 0 for power in known) > 1
             return known != {0}
-        is_weight = count in self._weights
-        return not is_weight and (self._has_dimension(sizes) or category in WITH_THE_BATCH)
+        is_made = category in WITH_THE_BATCH
+        if self._is_closed:
+            is_weight = tuple(sorted(sizes)) in self._shapes
+            joined = not self._of_batch.isdisjoint(sizes) and (is_made or not is_weight)
+            return joined or self._has_dimension(sizes)
+        return count not in self._weights and (self._has_dimension(sizes) or is_made)
 
     def _has_dimension(self, sizes: tuple[int, ...]) -> bool:
-        return any(size in self._of_batch and size not in self._fixed for size in sizes)
+        known = (
+            size % self._batch == 0 if self._is_closed else size in self._of_batch for size in sizes
+        )
+        return any(
+            is_known and size not in self._fixed
+            for is_known, size in zip(known, sizes, strict=True)
+        )
 
     def _power(self, fact: OpFact, count: int) -> int | None:
         """The power of the batch in the output of an op that has so many elements; None without
@@ -160,6 +174,9 @@ class ModuleSizes:
         """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of all
         others."""
         of_batch = {self._batch}
+        if self._is_closed:  # sequences of the batch, which matrix products join
+            shapes = (one.shape for one in facts.tensors if len(one.shape) in (2, 3))
+            of_batch.update(math.prod(one[:2]) for one in shapes if one[0] == self._batch)
         fixed = {size for variable in facts.variables for size in variable.shape}
         every = (fact for graph in facts.graphs for fact in graph.ops.values())
         for shape, powers in (one for fact in every for one in outputs(fact)):

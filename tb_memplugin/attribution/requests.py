@@ -9,6 +9,7 @@ import numpy as np
 
 from tb_memplugin.allocator import TraceReplay, added_regions, rounded_bytes
 from tb_memplugin.attribution.batch_powers import BatchPowers
+from tb_memplugin.attribution.chunks import PLANNED
 from tb_memplugin.attribution.maps import StepChunks, owned_at
 from tb_memplugin.attribution.module_sizes import ModuleSizes
 from tb_memplugin.attribution.modules import CompiledModule, Plan
@@ -37,11 +38,19 @@ def step_requests(
     capacity: int | None,
 ) -> StepRequests | None:
     """The requests of a step; None if its trace does not lead from one memory map to the other, or
-    is too long."""
+    is too long. A module that XLA planned needs no map, and has no regions."""
     window, trace = classifier.window, classifier.window.trace
-    if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
+    start, end, added = trace.start_map, trace.end_map, list[tuple[int, int]]()
+    if trace.missed or len(trace) > MAX_EVENTS:
         return None
-    added = TraceReplay(trace, -1).grown if added_regions(trace.start_map, trace.end_map) else []
+    if trace.allocator == PLANNED:
+        chunks = dataclasses.replace(chunks, address=np.where(chunks.birth < 0, chunks.address, 0))
+        regions = np.zeros((2, 0), np.int64)
+    elif start is None or end is None:
+        return None
+    else:
+        regions = np.stack([start.region_address, start.region_bytes])
+        added = TraceReplay(trace, -1).grown if added_regions(start, end) else added
     added_address, added_bytes = np.asarray(added, np.int64).reshape(-1, 2).T.copy()
     # A variable's new chunk has the variable as its owner, although it only is being filled at
     # first.
@@ -71,8 +80,8 @@ def step_requests(
         batch_power=np.asarray(powers, np.int64),
         op=op.astype(np.int64) - unnamed,
         ops=tuple(names.tolist()[unnamed:]),
-        region_address=trace.start_map.region_address,
-        region_bytes=trace.start_map.region_bytes,
+        region_address=regions[0],
+        region_bytes=regions[1],
         added_address=added_address,
         added_bytes=added_bytes,
         module_moments=moments,

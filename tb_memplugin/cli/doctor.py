@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tb_memplugin.cli.parser import CommandParser
-from tb_memplugin.environment import SWITCH, is_off, why_unrecorded
+from tb_memplugin.environment import SWITCH, is_off, keras_backend, why_unrecorded
 from tb_memplugin.export import load
 from tb_memplugin.recorder.devices import Driver, MemoryMaps
 from tb_memplugin.recorder.devices import statistics as allocator
@@ -39,6 +39,8 @@ def add_arguments(parser: CommandParser) -> None:
 
 def _doctor(_: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what TensorFlow logs would bury the lines
+    if not is_off() and keras_backend() == "jax":
+        return 1 - all([_said("JAX", _jax), _said("TensorBoard", _tensorboard)])
     backend = None if is_off() else why_unrecorded()
     if backend is not None:
         return int(not _said("Keras", lambda: (False, f"{backend}.")))
@@ -69,6 +71,19 @@ def _switch() -> tuple[bool, str]:
     if is_off():
         return False, f"{SWITCH}=0 turns recording off: unset it"
     return True, f"recording is not turned off ({SWITCH} is not 0)"
+
+
+def _jax() -> tuple[bool, str]:
+    if importlib.util.find_spec("jax") is None:
+        return False, "it is not installed here: pip install jax"
+    import jax
+
+    (device, *_) = jax.local_devices()
+    samples = "and the bytes in use" if device.memory_stats() else "but no bytes in use"
+    return True, (
+        f"version {jax.__version__}; MemoryCallback and tb-memplugin run record what XLA planned, "
+        f"{samples} of {device.platform.upper()}:{device.id}; all else needs tensorflow"
+    )
 
 
 def _tensorflow() -> tuple[bool, str]:

@@ -23,6 +23,7 @@ from tb_memplugin.fit.steps import sizes_for
 from tb_memplugin.schema import (
     MAX_STEP,
     PHASES,
+    ChunkOwner,
     LayerTable,
     Oom,
     Phase,
@@ -212,7 +213,8 @@ def recorded_program(
     groups: list[list[StepRequests]] = [[]]
     for one in requests:
         if one.device == device and one.phase == phase:
-            if one.first:
+            changed = one.planned and groups[-1] and _program(one) != _program(groups[-1][-1])
+            if one.first or changed:
                 groups.append([])
             groups[-1].append(one)
     complete = [group for group in groups if not all(one.first for one in group)]
@@ -247,14 +249,14 @@ def program_of(run: Run, device: str) -> tuple[StepRequests, ...]:
 
 def _program(
     requests: StepRequests,
-) -> tuple[str, collections.Counter[tuple[str | None, str, int]]]:
+) -> tuple[str, collections.Counter[tuple[ChunkOwner, int]]]:
     """What distinguishes a step's program: its mode, and the weights and optimizer state that it
     starts with."""
-    lasting: collections.Counter[tuple[str | None, str, int]] = collections.Counter()
+    lasting: collections.Counter[tuple[ChunkOwner, int]] = collections.Counter()
     for row in np.flatnonzero(requests.birth < 0).tolist():
         owner = requests.owners[int(requests.owner[row])]
         if owner.category in ("weights", "optimizer_state") and former_name(owner.layer) is None:
-            lasting[owner.layer, owner.category, int(requests.requested[row])] += 1
+            lasting[owner, int(requests.requested[row])] += 1
     return requests.mode, lasting
 
 

@@ -1,5 +1,6 @@
 """One recorded program: what its steps show, and why they predict nothing. Pure."""
 
+import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from tb_memplugin.fit.simulation import (
     NO_LIMIT,
     Reproduced,
     exploratory_rows,
+    in_one_piece,
     of_highest_kind,
     reproduce,
     simulated,
@@ -89,7 +91,8 @@ class Recording:
 
     @cached_property
     def rules(self) -> PoolRules:
-        return rules_of(start_map(self.later[-1])) or PoolRules(NO_LIMIT)
+        found = rules_of(start_map(self.later[-1])) or PoolRules(NO_LIMIT)
+        return dataclasses.replace(found, grows=False) if in_one_piece(self.later[-1]) else found
 
     @cached_property
     def may_fail(self) -> frozenset[int]:
@@ -132,7 +135,7 @@ class Recording:
                 f"{self.reproduced.of:,} addresses, so the simulation does not follow this "
                 "allocator."
             )
-        if self.capacity_bytes is None:
+        if self.capacity_bytes is None and not self.later[-1].planned:
             return "Unknown: the allocator's capacity is unknown."
         if abs(self.deviation) > MOST_DEVIATION:
             side = "above" if self.deviation > 0 else "below"

@@ -212,6 +212,12 @@ def _added_regions(requests: StepRequests) -> list[tuple[int, int]]:
     return list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
 
 
+def in_one_piece(requests: StepRequests) -> bool:
+    """Whether the pool is simulated as one region, as JAX takes it by default: of a step that XLA
+    planned, no region is known."""
+    return not len(requests.region_bytes)
+
+
 def regions_by_age(requests: StepRequests) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """(bytes, address) of the regions at the start of a failed first step, the oldest first: of a
     growing pool, none is larger than a younger one. Those that the step has with any batch size,
@@ -521,7 +527,8 @@ def trainings(
     chunks later steps find."""
     distance = TYPICAL_DISTANCE if capacity is None else LARGE_DISTANCE
     if capacity is None:
-        rules = PoolRules(NO_LIMIT, descends=rules.descends)
+        grows = not in_one_piece(steps[0].requests)
+        rules = PoolRules(NO_LIMIT, grows, descends=rules.descends)
     else:
         rules = dataclasses.replace(rules, capacity_bytes=capacity)
     first = int(steps[0].requests.first)

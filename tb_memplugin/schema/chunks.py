@@ -195,9 +195,9 @@ class StepRequests:
 
     @property
     def planned(self) -> bool:
-        """Whether a failed allocation ended the step: these are the chunks at the failure, and all
-        requests that the compiled module would have made, as the compiler planned them, at address
-        0."""
+        """Whether the compiled module's requests, at address 0, are what its compiler planned:
+        of a step that a failed allocation ended, beside the chunks at the failure, and of Keras's
+        steps on JAX, without regions."""
         return bool(self.events) and not self.address[self.birth >= 0].any()
 
     def faults(self) -> Iterator[str]:

@@ -178,3 +178,12 @@ def test_users_of_tensorflow_import_nothing_of_jax(tmp_path) -> None:
         "print([one for one in sys.modules if 'tb_memplugin' in one and 'jax' in one])"
     )
     assert "[]" in python(tmp_path, "-c", code, KERAS_BACKEND="tensorflow")
+
+
+def test_doctor_says_what_is_recorded_without_tensorflow(tmp_path) -> None:
+    code = BLOCKED + "from tb_memplugin.cli import main\nassert main(['doctor']) == 0\n"
+    code += "assert 'tensorflow' not in sys.modules\n"
+    (tmp_path / "check.py").write_text(code, encoding="utf-8")
+    said = python(tmp_path, "check.py")
+    assert "ok  JAX: version" in said and "but no bytes in use of CPU:0" in said
+    assert "ok  TensorBoard" in said

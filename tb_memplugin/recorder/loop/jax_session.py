@@ -48,19 +48,12 @@ class JaxSession:
     """The training's thread calls all methods; plans are read on the background thread."""
 
     def __init__(self, settings: Settings) -> None:
-        import jax
-
         self.settings, self.layers, self.failures = settings, _Nothing(), self
         self.closed = self.paused = self.told = False
         self.sender = None  # nothing of a fast path
         self.fatal: Oom | None = None
         self._notes: collections.deque[str] = collections.deque()
         self.faults = Faults(self._notes.append)
-        self._device = jax.local_devices()[0]
-        self._name = f"{self._device.platform.upper()}:{self._device.id}"
-        has_statistics = self._statistics() is not None
-        self._buffer = SampleBuffer([self._name] if has_statistics else [])
-        self._file = RunFile(settings, self.faults, self._notes, self._buffer, CounterRows())
         self._clock, self._host = Clock(), ResidentMemory()
         self._ticks: Background | None = None
         self._model: Any = lambda: None
@@ -74,6 +67,17 @@ class JaxSession:
         # what is in the largest allocation of each module, and its batch size
         self._planned: list[tuple[Phase, ModuleContents, int | None]] = []
         self._peak = 0
+
+    def watch(self, model: Any) -> None:
+        """Also asks for the devices: a program may call `jax.distributed.initialize` before."""
+        import jax
+
+        self._model = weakref.ref(model)
+        self._device = jax.local_devices()[0]
+        self._name = f"{self._device.platform.upper()}:{self._device.id}"
+        has_statistics = self._statistics() is not None
+        self._buffer = SampleBuffer([self._name] if has_statistics else [])
+        self._file = RunFile(self.settings, self.faults, self._notes, self._buffer, CounterRows())
         if not has_statistics:
             self._notes.append(
                 f"{self._name} keeps no memory statistics under JAX: no bytes in use are sampled. "
@@ -82,9 +86,6 @@ class JaxSession:
 
     def _statistics(self) -> dict[str, int] | None:
         return self.faults.run("statistics of the device", self._device.memory_stats) or None
-
-    def watch(self, model: Any) -> None:
-        self._model = weakref.ref(model)
 
     def start(self) -> None:
         if self._ticks is not None or self.closed:
@@ -181,7 +182,8 @@ class JaxSession:
         batch = attributed.facts.batch.size
         self._planned.append((compiled.phase, attributed.module_contents(), batch))
         snapshot = dataclasses.replace(attributed.snapshot, batch_size=batch)
-        for record in filter(None, (snapshot, attributed.timeline())):
+        requests = attributed.requests(first=False, batch_size=batch)
+        for record in filter(None, (snapshot, attributed.timeline(), requests)):
             self._file.do(RunWriter.traced, record)
 
     # --- failures, as guards report them
