@@ -95,6 +95,41 @@ def test_the_largest_batch_size_of_replicas_is_found_in_the_scope_of_their_strat
     assert int(size) % 2 == 0 and int(size) > 256
 
 
+LOOP = """
+import os, sys
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+import keras, tensorflow as tf, tb_memplugin
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+def train(batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(batch))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+@tf.function
+def step(batch):
+    strategy.run(train, args=(batch,))
+data = strategy.experimental_distribute_dataset(
+    tf.data.Dataset.from_tensor_slices(tf.ones((64, 8))).batch(16))
+recorder = tb_memplugin.MemoryRecorder(sys.argv[1], trace_steps=[2])
+for number, batch in enumerate(data):
+    with recorder.step(number):
+        step(batch)
+recorder.close()
+"""
+
+
+@pytest.mark.long
+def test_a_loop_outside_the_scope_has_the_batch_of_all_replicas(tmp_path: pathlib.Path) -> None:
+    finish(start("-c", LOOP, tmp_path / "loop"))
+    assert [one.batch_size for one in load(tmp_path)["loop"].snapshots] == [16]
+
+
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> "Mirrored":
     """Runs of one training by four replicas: `asked` for traces of steps, and as by `default`; and

@@ -1,13 +1,16 @@
 /** Every device of a run side by side. Field names are those of the HTTP API. */
 
-import { formatBytes, plural, type Table } from "../lib/bytes";
+import { formatBytes, isMinor, plural, type Table } from "../lib/bytes";
 import { groupKey, stackOrder } from "./categories";
+import { layerFigures, type LayerFigures } from "./layers";
 import { ofOneKind } from "./run";
 import type {
+  Category,
   DeviceRow,
   DevicesAnswer,
   Group,
   GroupBytes,
+  LedgerRow,
   TracedPeak,
   WorkerInfo,
 } from "../schema";
@@ -134,11 +137,19 @@ export function workerFacts({
   ].join(", ");
 }
 
-export function groupsOf(devices: readonly DeviceRow[]): Group[] {
+/** The groups of the breakdowns in stack order; without small ones if `major`, but for `chosen`. */
+export function groupsOf(
+  devices: readonly DeviceRow[],
+  major = false,
+  chosen: Category | null = null,
+): Group[] {
   const groups = new Map<string, Group>();
   for (const { breakdown } of devices) {
-    for (const { category, trainable, bytes } of breakdown?.parts ?? [])
-      if (bytes > 0) groups.set(groupKey({ category, trainable }), { category, trainable });
+    for (const { category, trainable, bytes } of breakdown?.parts ?? []) {
+      const isSmall = major && category !== chosen && isMinor(bytes, breakdown?.peak_bytes ?? 0);
+      if (bytes > 0 && !isSmall)
+        groups.set(groupKey({ category, trainable }), { category, trainable });
+    }
   }
   return [...groups.values()].sort((a, b) => stackOrder(a) - stackOrder(b));
 }
@@ -163,12 +174,40 @@ export function breakdownNote(devices: readonly DeviceRow[]): string {
   return `${step === null ? "Breakdown from a traced step of each device." : `Breakdown from step ${step}.`}${rest}`;
 }
 
+/** A layer on several devices; null where a device has none of it. */
+export interface LayerOnDevices {
+  path: string | null;
+  frozen: boolean;
+  on: readonly (LayerFigures | null)[];
+  most: number;
+  /** Between the devices with the most and the fewest bytes of it. */
+  difference: number;
+}
+
+/** The layers of several ledgers, the one with the most bytes on a device first. */
+export function layersOnDevices(ledgers: readonly (readonly LedgerRow[])[]): LayerOnDevices[] {
+  const found = ledgers.map(
+    (ledger) => new Map(layerFigures(null, ledger).map((layer) => [layer.path, layer])),
+  );
+  const frozen = new Set(
+    ledgers.flat().flatMap(({ layer, trainable }) => (trainable === false ? [layer] : [])),
+  );
+  return [...new Set(found.flatMap((layers) => [...layers.keys()]))]
+    .map((path) => {
+      const on = found.map((layers) => layers.get(path) ?? null);
+      const sizes = on.map((layer) => layer?.total ?? 0);
+      const most = Math.max(...sizes);
+      return { path, frozen: frozen.has(path), on, most, difference: most - Math.min(...sizes) };
+    })
+    .sort((a, b) => b.most - a.most);
+}
+
 export function devicesSummary({ devices, workers, sum_peak_bytes }: Devices): string {
   const count = `${plural(devices.length, "device")}${workers.length > 1 ? ` of ${plural(workers.length, "worker")}` : ""}`;
   const compared = ofOneKind(devices).length;
   if (compared < 2) return count;
   const all = compared === devices.length;
-  return `${count}. Sum of ${all ? "their" : "the accelerators'"} peaks: ${formatBytes(sum_peak_bytes)}, an upper bound of the sum at any step.`;
+  return `${count}. Sum of ${all ? "their" : "the accelerators'"} peaks: ${formatBytes(sum_peak_bytes)}`;
 }
 
 export function stepSentence({ steps, devices }: Devices, row: number): string {

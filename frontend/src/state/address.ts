@@ -178,9 +178,10 @@ const CODECS = {
   search: text("search"),
   grouping: oneOf("group", GROUPINGS, "none"),
   sort: oneOrNamedNone("sort", SORT_KEYS, "total", MODEL_ORDER),
-  /** Whether the table of layers has a column for each figure instead of a bar. */
+  /** Whether the table of layers has a column for each figure instead of a bar, and that of devices
+   * one for each figure beside its bar. */
   columns: flag("columns"),
-  deviceSort: oneOf("devices", DEVICE_SORTS, "device"),
+  deviceSort: oneOf("devices", DEVICE_SORTS, "peak_bytes"),
   colouring: oneOf("colour", COLOURINGS, "category"),
   /** Zooms of a memory map: spans of addresses, at most one per region. */
   mapZooms: spans("map"),

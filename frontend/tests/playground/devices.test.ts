@@ -19,6 +19,7 @@ import {
   devicesSummary,
   ends,
   groupsOf,
+  layersOnDevices,
   sortedDevices,
   stepSentence,
   workerFacts,
@@ -29,7 +30,7 @@ import { preferredDevice, preferredLabel } from "../../src/model/run";
 import { DEFAULTS } from "../../src/state/address";
 import { barScale, deviceBar } from "../../src/views/devices/device-table";
 import { commonCapacity, peaksSpec, seriesOf, sumSpec } from "../../src/views/devices/devices-view";
-import type { DeviceRow } from "../../src/schema";
+import type { Category, DeviceRow } from "../../src/schema";
 
 const planOf = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];
 const wire = (name: string): unknown =>
@@ -229,12 +230,47 @@ describe("bars", () => {
   });
 });
 
+describe("layers on devices", () => {
+  const row = (layer: string | null, category: Category, bytes: number, trainable = true) => ({
+    ...{ layer, category, bytes, trainable, rounding_bytes: 0 },
+  });
+
+  it("are those of all of them, with the bytes of each and the largest difference", () => {
+    const [first, second] = [
+      [row("a", "weights", 10), row("a", "activations", 30), row(null, "inputs", 7)],
+      [row("a", "weights", 10), row("b", "weights", 90, false)],
+    ];
+    const layers = layersOnDevices([first, second]);
+    expect(layers.map(({ path, most, difference }) => [path, most, difference])).toEqual([
+      ["b", 90, 90],
+      ["a", 40, 30],
+      [null, 7, 7],
+    ]);
+    expect(layers.map(({ on }) => on.map((own) => own?.total ?? null))).toEqual([
+      [null, 90],
+      [40, 10],
+      [7, null],
+    ]);
+    expect(layers.map(({ frozen }) => frozen)).toEqual([true, false, false]);
+  });
+
+  it("are in the legend unless they are small, or chosen", () => {
+    const parts = [
+      { category: "weights" as const, trainable: true, bytes: 995 },
+      { category: "rounding" as const, trainable: null, bytes: 5 },
+    ];
+    const { devices } = changed(two, 0, { breakdown: { step: 1, peak_bytes: 1000, parts } });
+    const shown = (chosen: Category | null) =>
+      groupsOf(devices.slice(0, 1), true, chosen).map(({ category }) => category);
+    expect(shown(null)).toEqual(["weights"]);
+    expect(shown("rounding")).toEqual(["weights", "rounding"]);
+  });
+});
+
 describe("sentences", () => {
   it("count the devices and name the sum of the peaks an upper bound", () => {
     expect(devicesSummary(one)).toBe("1 device");
-    expect(devicesSummary(two)).toMatch(
-      /^8 devices of 2 workers\. Sum of their peaks: 2\.\d GiB, an upper bound of the sum at any step\.$/,
-    );
+    expect(devicesSummary(two)).toMatch(/^8 devices of 2 workers\. Sum of their peaks: 2\.\d GiB$/);
   });
 
   it("do not call the sum that of all devices where a CPU is left out", () => {

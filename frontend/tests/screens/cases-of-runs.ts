@@ -109,12 +109,18 @@ const OTHERS: Case[] = [
   ],
   ["devices", "devices", "view=devices"],
   [
-    "devices: by peak",
+    "devices: all columns",
     "devices",
-    "view=devices&devices=peak_bytes",
+    "view=devices&columns=1",
+    { since: "view=devices", shows: ['data-figure="headroom_bytes" data-bytes="498864896"'] },
+  ],
+  [
+    "devices: by worker",
+    "devices",
+    "view=devices&devices=device",
     {
       since: "view=devices",
-      shows: ['um bytes in use during a step" → descending": button title="Sort by peak: maxi'],
+      shows: ['tr .subtotal data-worker="worker_0": colspan="8" title="worker_0: steps 0–119'],
     },
   ],
   [
@@ -127,22 +133,14 @@ const OTHERS: Case[] = [
     "devices: searched",
     "devices",
     "view=devices&search=worker_1",
-    {
-      since: "view=devices",
-      shows: [
-        'e aria-pressed="true": … GPU:1 → worker_1/GPU:1 | <small.warn:  stopped early>',
-        'i .fill.plain style="--fill: #479899; width: 0.39%;" data-part="inputs',
-        'i .fill.plain style="--fill: #cf8002; width: 31.77%;" data-part="activ',
-        'i .fill.plain style="--fill: #ba0603; width: 7.94%;" data-part="activa',
-      ],
-    },
+    { since: "view=devices", shows: ["table .layers aria-rowcount="] },
   ],
   [
     "devices: device selected",
     "devices",
-    "view=devices&device=worker_0%2FGPU%3A2",
+    "view=devices&devices=device&device=worker_0%2FGPU%3A2",
     {
-      since: "view=devices",
+      since: "view=devices&devices=device",
       shows: [
         'button .layer-name aria-pressed="… false → true',
         'button .layer-name aria-pressed="false": GPU:1',
@@ -182,17 +180,13 @@ const OTHERS: Case[] = [
     "view=devices&exact=1",
     {
       since: "view=devices",
-      shows: [
-        "table … .layers → .layers.exact",
-        '"peak_bytes" data-bytes=… 0.73 → 786,848,512',
-        'ure="headroom_bytes" dat… 0.77 → 823,764,224',
-      ],
+      shows: ["table … .layers → .layers.exact", '"peak_bytes" data-bytes=… 0.73 → 786,848,512'],
     },
   ],
   [
     "devices: keys in the table",
     "devices",
-    "view=devices",
+    "view=devices&devices=device",
     {
       acts: [press("[aria-label='Table of devices']", "ArrowDown", "ArrowDown", "ArrowUp")],
       shows: [
@@ -222,7 +216,7 @@ const OTHERS: Case[] = [
   [
     "devices: list scrolled",
     "devices",
-    "view=devices",
+    "view=devices&devices=device",
     {
       acts: [scroll("[aria-label='Table of devices']", 280)],
       shows: [
@@ -237,14 +231,14 @@ const OTHERS: Case[] = [
     "devices",
     "view=devices",
     {
-      acts: [click("[data-testid='devices'] thead .number button")],
-      shows: ['.number.column-peak_step data-figure="peak_step": 6'],
+      acts: [click("[data-testid='devices'] thead .column-device button")],
+      shows: ['tr .subtotal data-worker="worker_1"'],
     },
   ],
   [
     "devices: row clicked",
     "devices",
-    "view=devices",
+    "view=devices&devices=device",
     {
       acts: [click("[data-testid='devices'] tbody tr[data-device]")],
       shows: [

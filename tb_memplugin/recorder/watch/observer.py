@@ -375,7 +375,10 @@ class LayerWatch:
     @property
     def replicas(self) -> int:
         """How many replicas of the model train, in or out of the scope of their strategy."""
-        return self._replicas.count(self._model(), self._signature)
+        model = self._model()
+        if model is None:  # a program's own loop outside the scope: the models that it called
+            model = next((found for found, _ in self._models()), None)
+        return self._replicas.count(model, self._signature)
 
     def replicas_met(self, trains: bool) -> bool:
         """`Replicas.met` of the functions that have been traced by now."""

@@ -7,6 +7,7 @@ import { formatBytes, formatCount, formatExact, formatKnown } from "../../lib/by
 import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import {
   DEVICE_SORTS,
+  alignedStep,
   ascends,
   breakdownNote,
   deviceLines,
@@ -18,6 +19,7 @@ import {
   type Devices,
   type DeviceSort,
 } from "../../model/devices";
+import type { Choices } from "../../state/address";
 import { matcher } from "../../state/runs";
 import { fillOf, inks } from "../../theme/palette";
 import { useStore, isMuted, useChoices } from "../shared/context";
@@ -107,6 +109,15 @@ const Size = ({ name, bytes }: { name: FigureName; bytes: number | null }) => (
   </td>
 );
 
+const cellOf = (row: Row, key: FigureName | "peak_step") =>
+  key === "peak_step" ? (
+    <td key={key} class="number column-peak_step" data-figure={key}>
+      {formatCount(row.peak_step)}
+    </td>
+  ) : (
+    <Size key={key} name={key} bytes={row[key]} />
+  );
+
 const sizeText = (bytes: number | null, name: string): string => `${name} ${formatKnown(bytes)}`;
 
 function factsOf(row: Row, worker: WorkerInfo | null): string[] {
@@ -126,6 +137,7 @@ function factsOf(row: Row, worker: WorkerInfo | null): string[] {
 
 interface DeviceRowProps {
   row: Row;
+  columns: readonly DeviceSort[];
   worker: WorkerInfo | null;
   below: boolean;
   scale: number;
@@ -134,7 +146,7 @@ interface DeviceRowProps {
 }
 
 /** A click anywhere selects the device; its name is a button for the keyboard. */
-const DeviceRow = ({ row, worker, below, scale, selected, select }: DeviceRowProps) => (
+const DeviceRow = ({ row, columns, worker, below, scale, selected, select }: DeviceRowProps) => (
   <tr
     class={rowClasses({ "device-row": true, selected })}
     aria-current={selected ? "true" : undefined}
@@ -146,23 +158,25 @@ const DeviceRow = ({ row, worker, below, scale, selected, select }: DeviceRowPro
       <button type="button" class="layer-name" aria-pressed={selected}>
         {below ? row.name : row.device}
       </button>
-      {!below && worker?.stopped_early && <span class="small warn"> stopped early</span>}
     </th>
-    <Size name="peak_bytes" bytes={row.peak_bytes} />
-    <td class="number column-peak_step" data-figure="peak_step">
-      {formatCount(row.peak_step)}
-    </td>
-    <Size name="headroom_bytes" bytes={row.headroom_bytes} />
-    <Size name="capacity_bytes" bytes={row.capacity_bytes} />
-    <Size name="pool_bytes" bytes={row.pool_bytes} />
+    {columns.map((key) => (key === "device" || key === "ooms" ? null : cellOf(row, key)))}
     <td class="column-bar">
       <Bar row={row} scale={scale} />
     </td>
-    <td class="number column-ooms" data-figure="ooms">
-      {row.ooms > 0 && <span class="badge">{row.ooms}</span>}
-    </td>
+    {columns.includes("ooms") && (
+      <td class="number column-ooms" data-figure="ooms">
+        {row.ooms > 0 && <span class="badge">{row.ooms}</span>}
+      </td>
+    )}
   </tr>
 );
+
+/** The columns beside the bars; of those that the bars show, the one that sorts. */
+function columnsOf({ devices }: Devices, { columns, deviceSort }: Choices): DeviceSort[] {
+  const failed = devices.some(({ ooms }) => ooms > 0);
+  const brief = ["device", "peak_bytes", deviceSort, ...(failed ? ["ooms"] : [])];
+  return DEVICE_SORTS.filter((key) => columns || brief.includes(key));
+}
 
 const COLUMNS = DEVICE_SORTS.length + 1;
 
@@ -176,9 +190,16 @@ const COLUMN_WORDS: Record<DeviceSort, readonly [label: string, hint: string]> =
   ooms: ["OOM", "number of failed allocations"],
 };
 
-function Head({ devices, scale }: { devices: Devices; scale: number }) {
+interface HeadProps {
+  devices: Devices;
+  columns: readonly DeviceSort[];
+  scale: number;
+}
+
+function Head({ devices, columns, scale }: HeadProps) {
   const store = useStore();
   const { deviceSort: sort } = useChoices();
+  const step = alignedStep(devices.devices);
   const button = (key: DeviceSort) => {
     const [label, hint] = COLUMN_WORDS[key];
     return (
@@ -197,14 +218,14 @@ function Head({ devices, scale }: { devices: Devices; scale: number }) {
   return (
     <thead>
       <tr>
-        {DEVICE_SORTS.filter((key) => key !== "ooms").map(button)}
+        {columns.filter((key) => key !== "ooms").map(button)}
         <th scope="col" class="column-bar" title={breakdownNote(devices.devices)}>
           <span class="scale-ends">
-            <span>breakdown</span>
+            <span>{step === null ? "breakdown" : `step ${step}`}</span>
             <span title="Right end of all bars">{formatBytes(scale)}</span>
           </span>
         </th>
-        {button("ooms")}
+        {columns.includes("ooms") && button("ooms")}
       </tr>
     </thead>
   );
@@ -244,7 +265,7 @@ const MoreRow = ({ count, show }: { count: number; show: () => void }) => (
  * The lines that are shown: those that the search finds, otherwise of many devices both ends until
  * all are wanted.
  */
-function useLines(devices: Devices) {
+export function useLines(devices: Devices) {
   const { deviceSort: sort, search } = useChoices();
   const [all, setAll] = useState(false);
   const lines = useMemo(() => {
@@ -264,10 +285,15 @@ function useLines(devices: Devices) {
   return { lines, showAll: () => setAll(true) };
 }
 
-export function DeviceTable({ devices, scale }: { devices: Devices; scale: number }) {
+interface DeviceTableProps extends ReturnType<typeof useLines> {
+  devices: Devices;
+  scale: number;
+}
+
+export function DeviceTable({ devices, scale, lines, showAll }: DeviceTableProps) {
   const store = useStore();
   const selected = store.device.value;
-  const { lines, showAll } = useLines(devices);
+  const columns = columnsOf(devices, useChoices());
   const workers = useMemo(
     () => new Map(devices.workers.map((worker) => [worker.worker, worker])),
     [devices],
@@ -300,7 +326,7 @@ export function DeviceTable({ devices, scale }: { devices: Devices; scale: numbe
       lines={lines}
       scroll={scroll}
       onKeyDown={arrows}
-      head={<Head devices={devices} scale={scale} />}
+      head={<Head devices={devices} columns={columns} scale={scale} />}
       row={(line) =>
         line.kind === "worker" ? (
           <WorkerRow key={`worker ${line.worker.worker}`} worker={line.worker} />
@@ -310,6 +336,7 @@ export function DeviceTable({ devices, scale }: { devices: Devices; scale: numbe
           <DeviceRow
             key={line.device.device}
             row={line.device}
+            columns={columns}
             worker={workers.get(line.device.worker) ?? null}
             below={below}
             scale={scale}

@@ -1,6 +1,6 @@
 /** All devices and workers of a run side by side. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import { byteRange, cellEdges } from "../../charts/axis";
 import { betweenPainter, stepPainter, type Painter } from "../../charts/paint";
@@ -9,6 +9,7 @@ import { capacityPainter } from "../../charts/rules";
 import { unitOf, unbroken, formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel } from "../../model/categories";
 import {
+  alignedStep,
   breakdownNote,
   devicesFile,
   devicesSummary,
@@ -29,7 +30,8 @@ import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { Swatch, UnitButton, InUnit } from "../shared/figures";
 import { useStepsChart, highest, rangeOf, rangeOfSome } from "../shared/frame";
 import { Nothing } from "../shared/states";
-import { DeviceTable, barScale, deviceBar } from "./device-table";
+import { DeviceLayers } from "./device-layers";
+import { DeviceTable, barScale, deviceBar, useLines } from "./device-table";
 import type { Group } from "../../schema";
 
 function ConspicuousList({ devices }: { devices: Devices }) {
@@ -137,9 +139,6 @@ function DevicesCharts({ devices }: { devices: Devices }) {
   const row = chart.cursor ?? chart.pin ?? chart.rest ?? 0;
   return (
     <section aria-label="Peaks over steps">
-      <p class="small one-line" data-testid="devices-at-step" data-step={devices.steps.step[row]}>
-        {describe(row)}
-      </p>
       <Chart
         {...chart}
         height="small"
@@ -160,6 +159,9 @@ function DevicesCharts({ devices }: { devices: Devices }) {
           describe={describe}
         />
       )}
+      <p class="small one-line" data-testid="devices-at-step" data-step={devices.steps.step[row]}>
+        {describe(row)}
+      </p>
       <p class="legend">
         {seriesOf(devices).map(({ name, label }) => (
           <LegendItem key={name} kind="line colour" colour={seriesColour(name)} label={label} />
@@ -200,7 +202,7 @@ function Legend({
       {devices.devices.some(({ breakdown }) => breakdown === null) && (
         <LegendItem kind="hatched" label="breakdown unknown" />
       )}
-      <LegendItem kind="upright" label="measured peak" />
+      <LegendItem kind="upright" label="peak" />
       {devices.devices.some((row) => deviceBar(row, scale).capacity !== null) && (
         <LegendItem kind="upright limit" label="capacity" />
       )}
@@ -210,13 +212,10 @@ function Legend({
 
 export function DevicesView({ devices }: { devices: Devices }) {
   const store = useStore();
-  const { deviceSort: sort } = useChoices();
-  const groups = useMemo(() => groupsOf(devices.devices), [devices]);
+  const { deviceSort: sort, columns, category } = useChoices();
+  const shown = useLines(devices);
+  const groups = useMemo(() => groupsOf(devices.devices, true, category), [devices, category]);
   const scale = useMemo(() => barScale(devices.devices), [devices]);
-  useEffect(() => {
-    // In natural order, many devices say nothing.
-    if (devices.rolled_up && sort === "device") store.choose({ deviceSort: "peak_bytes" });
-  }, []);
   useExport({
     table: () => devicesFile(devices),
     legend: () =>
@@ -239,27 +238,37 @@ export function DevicesView({ devices }: { devices: Devices }) {
     <InUnit value={unit}>
       <div class="layers-view devices">
         <div class="devices-head">
-          <h2 class="verdict" data-testid="imbalance">
+          <h2 class="verdict" data-testid="imbalance" title={devicesSummary(devices)}>
             {unbroken(devices.imbalance?.sentence ?? devicesSummary(devices))}
           </h2>
           {devices.rolled_up && <Search label="Search devices" placeholder="Search devices" />}
-          <UnitButton />
+          <div class="segments">
+            <button
+              type="button"
+              aria-pressed={columns}
+              onClick={() => store.choose({ columns: !columns })}
+            >
+              All columns
+            </button>
+            <UnitButton />
+          </div>
         </div>
-        <p class="small">
-          {unbroken(
-            [
-              ...(devices.imbalance ? [devicesSummary(devices)] : []),
-              breakdownNote(devices.devices),
-            ].join(" "),
-          )}
-        </p>
+        {(devices.rolled_up || alignedStep(devices.devices) === null) && (
+          <p class="small">
+            {unbroken(`${devicesSummary(devices)}. ${breakdownNote(devices.devices)}`)}
+          </p>
+        )}
         <ConspicuousList devices={devices} />
         {devices.damage.map((sentence) => (
           <p key={sentence} class="small warn" data-testid="left-out">
             {`${sentence.slice(0, 1).toUpperCase()}${sentence.slice(1)}.`}
           </p>
         ))}
-        <DeviceTable devices={devices} scale={scale} />
+        <DeviceTable devices={devices} scale={scale} {...shown} />
+        <DeviceLayers
+          rows={shown.lines.flatMap((line) => (line.kind === "device" ? line.device : []))}
+          phase={devices.phase}
+        />
         <Legend groups={groups} devices={devices} scale={scale} />
         {devices.steps.step.length > 0 && <DevicesCharts devices={devices} />}
       </div>

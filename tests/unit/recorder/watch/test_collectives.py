@@ -2,21 +2,10 @@
 
 import pytest
 import tensorflow as tf
+from collective_cases import all_reduce
 
 from tb_memplugin.recorder.base import Faults
 from tb_memplugin.recorder.watch import LayerWatch, call_notes
-
-
-def all_reduce(value: tf.Tensor) -> tf.Tensor:
-    return tf.raw_ops.CollectiveReduceV2(
-        input=value,
-        group_size=2,
-        group_key=1,
-        instance_key=1,
-        ordering_token=[],
-        merge_op="Add",
-        final_op="Id",
-    )
 
 
 def in_branch(value: tf.Tensor) -> tf.Tensor:

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from collective_cases import all_reduce
 
 from tb_memplugin.recorder.heap import SourceLines, frames
 from tb_memplugin.recorder.watch import call_notes, hooks, output_bytes
@@ -143,15 +144,7 @@ def test_packed_gradients_and_their_sums_over_replicas_are_known() -> None:
             loss = tf.reduce_sum(layer(values))
         gradients = tape.gradient(loss, [layer.kernel.value, layer.bias.value])
         packed = tf.concat([tf.reshape(one, [-1]) for one in gradients], axis=0)
-        summed = tf.raw_ops.CollectiveReduceV2(
-            input=packed,
-            group_size=2,
-            group_key=1,
-            instance_key=1,
-            ordering_token=[],
-            merge_op="Add",
-            final_op="Id",
-        )
+        summed = all_reduce(packed)
         return tf.split(summed, [6, 2]), tf.split(packed, [6, 2]), tf.concat([values, values], 0)
 
     traced(step, tf.TensorSpec((4, 3)))
