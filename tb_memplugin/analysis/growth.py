@@ -287,15 +287,17 @@ def growth_bound(run: Run, device: str, phase: Phase) -> int | None:
 
 
 def phase_rows(run: Run, column: Integers, phase: Phase) -> npt.NDArray[np.intp]:
-    """Rows of a phase with a known value that do not follow another phase; of several with one step
-    the last one."""
+    """Rows of a phase with a known value that do not follow another phase, or only those that do if
+    they are more; of several with one step the last one."""
     # In a run of several workers, rows of others, whose values are unknown here, lie between those
     # of one.
     known = np.flatnonzero(column != MISSING)
     phases = run.samples.phase[known]
     follows = np.ones(len(known), np.bool_)
     follows[1:] = phases[1:] == phases[:-1]
-    rows: npt.NDArray[np.intp] = known[follows & (phases == PHASES.index(phase))]
+    of_phase = phases == PHASES.index(phase)
+    is_alike = follows if 2 * follows[of_phase].sum() >= of_phase.sum() else ~follows
+    rows: npt.NDArray[np.intp] = known[of_phase & is_alike]
     # Batches of validation and prediction have the number of the training step before them.
     return rows if phase == "train" else rows[np.diff(run.samples.step[rows], append=MISSING) != 0]
 

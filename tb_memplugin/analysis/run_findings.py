@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tb_memplugin.analysis.composition import snapshots_of
 from tb_memplugin.analysis.facts import device_names
 from tb_memplugin.analysis.growth import growth_findings
 from tb_memplugin.analysis.host import host_findings
@@ -110,11 +111,14 @@ def _of_peak(size: int, snapshot: Snapshot) -> str:
 
 
 def _tensors(run: Run, device: str) -> Iterator[_Found]:
-    """The findings on data sets, constants and dense gradients in the last breakdown."""
-    snapshot = _last_breakdown(run, device)
-    if snapshot is None:
+    """The findings on data sets, constants and dense gradients in the last breakdown, and on
+    batches that wait in the highest one: their number varies."""
+    last = _last_breakdown(run, device)
+    if last is None:
         return
+    highest = max(snapshots_of(run, device, last.phase), key=lambda one: one.in_use_bytes)
     for name, text in _TENSOR_FINDINGS.items():
+        snapshot = highest if name == "ready_batches" else last
         groups = [one for one in snapshot.held_tensors if _kind(one) == name]
         total = sum(group.bytes for group in groups)
         least = MIN_DATA_SET_BYTES if name == "data_set" else 1

@@ -69,8 +69,20 @@ class VariableChunks:
 
     def stored_in(self, chunk: int) -> list[VariableFact]:
         """The variables that store their new value in a chunk allocated in the window; the first
-        one owns it in the end. An average that overwrites a weight shares its chunk."""
-        return self._held_at_end(self._last.get(chunk, chunk)) or self._assigned(chunk)
+        one owns it in the end. An average that overwrites a weight shares its chunk, but not the
+        chunks of its values before."""
+        last = self._last.get(chunk)
+        stored = self._held_at_end(chunk) if last is None else self._held_at_end(last)[-1:]
+        return stored or self._assigned(chunk)
+
+    def owned(self, chunk: int) -> list[tuple[VariableFact, int, int]]:
+        """(variable, begin, end): when each variable owns a chunk allocated in the window, the
+        first one where several do."""
+        stored, death = self.stored_in(chunk), self._window.death[chunk]
+        if not stored:
+            return []
+        owned = [(one, self._owned_from(one, chunk), death) for one in stored]
+        return self._overwritten.get(chunk, []) + owned
 
     def _assigned(self, chunk: int) -> list[VariableFact]:
         """The variable to which the op that made a chunk assigns, if the chunk has its size."""
@@ -88,15 +100,38 @@ class VariableChunks:
         return held if all(fits) else []
 
     @cached_property
-    def _freed_values(self) -> dict[str, list[int]]:
-        """Variable to the events that free a value which an op assigned to it in the window."""
-        window, freed = self._window, defaultdict[str, list[int]](list)
-        for chunk, requested in enumerate(window.requested):
+    def _values(self) -> dict[str, list[int]]:
+        """Variable to the chunks of the values that an op assigned to it in the window."""
+        values = defaultdict[str, list[int]](list)
+        for chunk, requested in enumerate(self._window.requested):
             for variable in self._assigned(chunk) if requested in self._sizes else ():
-                freed[variable.name].append(window.death[chunk])
-        return freed
+                values[variable.name].append(chunk)
+        return values
 
-    def owned_from(self, variable: VariableFact, chunk: int) -> int:
+    @cached_property
+    def _overwritten(self) -> dict[int, list[tuple[VariableFact, int, int]]]:
+        """Chunk of an average's earlier value to (weight, begin, end): the average overwrites the
+        weight, which has no chunk of its own until the next step assigns to it."""
+        window, found = self._window, defaultdict[int, list[tuple[VariableFact, int, int]]](list)
+        averages = defaultdict[Any, list[int]](list)
+        for chunk, last in self._last.items():
+            one = self._held_at_end(last)[-1]  # an average comes after the weights
+            averages[one.role, one.layer, one.requested_bytes].append(chunk)
+        for one in window.facts.variables if averages else ():
+            chunks = averages.get(("optimizer_state", one.layer, one.requested_bytes))
+            if chunks is None or one.role != "weights":
+                continue
+            own = [(window.birth[value], window.death[value]) for value in self._values[one.name]]
+            own = sorted([(-1, self._freed.get(one.start_address or 0, -1)), *own])
+            births = [*(birth for birth, _ in own[1:]), window.events]
+            for (_, freed), born in zip(own, births, strict=True):
+                for chunk in chunks:
+                    end = min(window.death[chunk], born)
+                    if window.birth[chunk] < freed < end:
+                        found[chunk].append((one, freed, end))
+        return found
+
+    def _owned_from(self, variable: VariableFact, chunk: int) -> int:
         """The event from which the variable owns its new chunk, which is only being filled before:
         the one that frees the chunk with its value before, -1 if that is unknown."""
         window, before = self._window, self._previous.get(chunk)
@@ -105,8 +140,8 @@ class VariableChunks:
         freed = -1
         if variable.start_address is not None:
             freed = self._freed.get(variable.start_address, window.events)
-        earlier = (one for one in self._freed_values[variable.name] if one < window.death[chunk])
-        return max([freed, *earlier])
+        deaths = (window.death[one] for one in self._values[variable.name])
+        return max([freed, *(one for one in deaths if one < window.death[chunk])])
 
 
 class OlderChunks:

@@ -4,6 +4,7 @@ A chunk that a compiled module allocates has the owners of the buffers in it. It
 its contents are the compiler's buffer assignment."""
 
 import dataclasses
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -43,6 +44,13 @@ def _layers_by_size(weights: Iterable[VariableFact]) -> dict[int, str | None]:
         if weight.trainable:
             layers[weight.requested_bytes].add(weight.layer)
     return {size: one for size, (one, *others) in layers.items() if not others}
+
+
+def _owner_at(
+    event: int, owned: Iterable[tuple[VariableFact, int, int]], other: ChunkOwner
+) -> ChunkOwner:
+    stored = (variable_owner(one) for one, begin, end in owned if begin <= event < end)
+    return next(stored, other)
 
 
 class Classifier:
@@ -90,16 +98,14 @@ class Classifier:
         elif birth < 0:
             spans = [(birth, death, [(self.older.owner(chunk), *size)])]
         else:
-            owner, turn, spans = self._new_owner(chunk), death, []
-            stored = self._variables.stored_in(chunk)
-            if stored and owner.category == "other_state":  # computed outside an optimizer
-                owner = window.layer_owner(stored[0].layer, "workspace")
-            for variable in stored:
-                begin = min(max(birth, self._variables.owned_from(variable, chunk)), turn)
-                spans.insert(0, (begin, turn, [(variable_owner(variable), *size)]))
-                turn = begin
-            spans.insert(0, (birth, turn, [(owner, *size)]))
-            spans = [span for span in spans if span[0] < span[1]]
+            owner, owned = self._new_owner(chunk), self._variables.owned(chunk)
+            if owned and owner.category == "other_state":  # computed outside an optimizer
+                owner = window.layer_owner(owned[0][0].layer, "workspace")
+            spans = [(birth, death, [(owner, *size)])]
+            if owned:
+                turns = {min(max(birth, turn), death) for _, *ends in owned for turn in ends}
+                pairs = itertools.pairwise(sorted({birth, death, *turns}))
+                spans = [(*pair, [(_owner_at(pair[0], owned, owner), *size)]) for pair in pairs]
         if not (window.facts.before_backward and window.outlives(chunk)):
             return spans
         return [(begin, end, self._without_gradients(parts)) for begin, end, parts in spans]

@@ -32,9 +32,10 @@ NOTHING = (
     "Nothing was recorded: the program called no `fit`, `evaluate`, `predict` or "
     "`train_on_batch` of a Keras model, and no `tf.function` that takes gradients and updates "
     "variables.\n"
-    "A loop that only calls a model names its steps: "
+    "A loop that only calls a model, or runs a `tf.compat.v1.Session`, names its steps: "
     '`recorder = tb_memplugin.MemoryRecorder("runs/exp1")` before it, '
-    '`with recorder.step(n, phase="predict"):` around each call n, `recorder.close()` after it.'
+    '`with recorder.step(n, phase="predict"):` around each call n, without the phase if it trains, '
+    "`recorder.close()` after it."
 )
 _DESCRIPTION = (
     "Runs a Python program and records the memory of every fit, evaluate and predict of Keras, "

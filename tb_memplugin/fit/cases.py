@@ -21,6 +21,7 @@ from tb_memplugin.fit.simulation import (
 from tb_memplugin.fit.steps import NOT_ASKED, SizedStep, sized_for
 from tb_memplugin.schema import (
     ChunkOwner,
+    Integers,
     Layer,
     LedgerRow,
     StepRequests,
@@ -57,6 +58,8 @@ ORDER_DECIDES = (
     "The sizes of all tensors are known. The order of operations, which differs from run to run, "
     "decides how many of them are in memory at once."
 )
+
+SAME_DATA = "The data set on the device ({}) is assumed to stay as large as it is."
 
 Method: TypeAlias = Literal["recorded", "replay", "compiled", "two_sizes", "estimate", "unknown"]
 
@@ -198,7 +201,11 @@ def simulated_parts(
     if recorded is not None:
         low = min(low, peak * recorded.low_bytes // recorded.typical_bytes)
         high = max(high, -(-peak * recorded.high_bytes // recorded.typical_bytes))
-    interval = Interval(min(low - _arrays_in_place(latest), peak), peak, max(high, peak))
+    data_set = _data_set(latest)
+    # Another process may not have these in the memory of a CPU's allocator: TensorFlow copies an
+    # array into it, or uses the array itself if that happens to be aligned.
+    in_place = 0 if is_gpu(latest.device) else data_set[data_set < ALWAYS_COPIED_BYTES].sum()
+    interval = Interval(min(low - int(in_place), peak), peak, max(high, peak))
     more = [
         (ChunkOwner(None, "activations", None), case.saved_bytes),
         (ChunkOwner(None, "workspace", None), transient.typical_bytes - case.saved_bytes),
@@ -213,6 +220,8 @@ def simulated_parts(
     repeats = all((step.sizes == step.requests.requested).all() for step in case.changed.high)
     if method == "replay" and is_wide and not repeats:
         method, sentences = "estimate", (*sentences, ORDER_DECIDES)
+    if not repeats and (kept := int(data_set.sum())) > MARGIN * peak:
+        sentences = (*sentences, SAME_DATA.format(format_bytes(kept)))
     return PeakParts(interval, ledger, live, method, sentences)
 
 
@@ -232,16 +241,12 @@ def recorded_parts(
     return PeakParts(interval, _ledger(owners, size, Change()), demand)
 
 
-def _arrays_in_place(requests: StepRequests) -> int:
-    """Bytes of a data set that another process may not have in the memory of a CPU's allocator:
-    TensorFlow copies an array into it, or uses the array itself if that happens to be aligned."""
-    if is_gpu(requests.device):
-        return 0
+def _data_set(requests: StepRequests) -> Integers:
+    """Sizes of the arrays on the device that batches are read from."""
     is_input = owned(requests, lambda owner: owner.category == "inputs")
     stays = (requests.birth < 0) & (requests.death >= requests.events) & (requests.batch_power == 0)
-    return int(
-        requests.requested[is_input & stays & (requests.requested < ALWAYS_COPIED_BYTES)].sum()
-    )
+    sizes: Integers = requests.requested[is_input & stays]
+    return sizes
 
 
 def _ledger(

@@ -77,15 +77,14 @@ class Wide(keras.layers.Layer):
         self.kernel = self.add_weight(shape=(shape[-1], shape[-1]), name="kernel")
     def call(self, x):
         return tf.nn.gelu(x @ self.kernel)
-x = np.random.rand(480, 384).astype("float32")
+x = np.random.rand(960, 384).astype("float32")
 with keras.RematScope(mode="full"):
     layers = [Wide(name=name) for name in "abc"]
 model = keras.Sequential([keras.Input((384,)), *layers], name="net")
-is_compiled = sys.argv[2] == "xla"
-averages = {"use_ema": True, "ema_overwrite_frequency": 3} if is_compiled else {}
+averages = {} if sys.argv[2] == "graph" else {"use_ema": True, "ema_overwrite_frequency": 3}
 optimizer = keras.optimizers.Adam(**averages)
-model.compile(optimizer, "mse", steps_per_execution=4, jit_compile=is_compiled)
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1, 2, 3, 4])
+model.compile(optimizer, "mse", steps_per_execution=4, jit_compile=sys.argv[2] == "xla")
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=range(1, 10))
 model.fit(x, x, batch_size=24, verbose=0, callbacks=[callback])
 callback.close()
 (run,) = tb_memplugin.load(sys.argv[1]).values()
@@ -150,19 +149,21 @@ def test_emptied_accumulators_that_share_a_buffer_are_counted_once(answer: Any) 
     assert sum(state(answer, 8).values()) == sum(by_address.values())
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["graph", "averaged", pytest.param("xla", marks=pytest.mark.long)])
 def test_several_steps_of_recomputed_layers_have_weights_and_slots_once(
     tmp_path: pathlib.Path, mode: str
 ) -> None:
-    # GIVEN layers that the backward pass runs again; compiled, averages overwrite their weights,
-    # WHEN each execution has four steps, THEN momentum, velocity and average count once
+    # GIVEN layers that the backward pass runs again; in two modes, averages overwrite their weights
+    # every third step, WHEN each execution has four steps, THEN momentum, velocity and average
+    # count once. An average that has just overwritten a weight is that weight's buffer.
     answer = run_child(LEDGERS + RECOMPUTED, str(tmp_path), mode)
-    assert len(answer["ledgers"]) >= 3
+    assert len(answer["ledgers"]) >= 7
     for step, rows in answer["ledgers"].items():
         weights = {layer: size for layer, category, size in rows if category == "weights"}
         assert weights == dict.fromkeys(("net/a", "net/b", "net/c"), answer["trainable"]), step
-        slots = {layer: (2 + (mode == "xla")) * size for layer, size in weights.items()}
-        assert state(answer, step) == slots, step
+        slots = {layer: size / answer["trainable"] for layer, size in state(answer, step).items()}
+        possible = {"graph": [2], "xla": [3], "averaged": [2, 3]}[mode]
+        assert slots in [dict.fromkeys(weights, count) for count in possible], step
 
 
 def test_slots_that_each_step_of_an_execution_replaces_stay_optimizer_state(

@@ -14,7 +14,7 @@ BUDGETS = {
     "schema": 12_779,
     "allocator": 5_088,
     "importers": 16_700,
-    "attribution": 37_000,
+    "attribution": 37_200,
     "storage": 35_293,
     "analysis": 32_469,
     "fit": 38_760,

@@ -149,6 +149,13 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
         "pipeline: prefetch(12) (36.0 MiB). `prefetch(2)` keeps two ready"
     )
     assert found(dataclasses.replace(waiting, count=2)) == []
+    # of the highest breakdown: the last one may have few
+    (last,) = run_with(*rows).snapshots
+    high = dataclasses.replace(
+        last, step=1, in_use_bytes=2 * last.in_use_bytes, held_tensors=(waiting,)
+    )
+    both = dataclasses.replace(run_with(*rows), snapshots=(high, last))
+    assert "peak of step 1) are batches that wait" in " ".join(sentences(findings({"": both})))
     # BUT not of a small data set, and not below a tenth
     assert found(dataclasses.replace(groups[0], bytes=15 * MIB)) == []
     assert found(*(dataclasses.replace(group, bytes=9 * MIB) for group in groups)) == []

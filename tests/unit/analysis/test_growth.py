@@ -270,6 +270,21 @@ def test_validation_and_the_step_after_it_do_not_count() -> None:
     assert findings({"": make_run(join_samples(parts)[0])}) == []
 
 
+@pytest.mark.parametrize("per_step", [0, 64 << 10])
+def test_steps_that_all_follow_a_prediction_are_compared_with_each_other(per_step: int) -> None:
+    # a reinforcement loop: `fit` on one batch after each `predict`
+    parts = []
+    for step in range(219):
+        sizes = {"peaks": [900 * MIB], "in_use": [300 * MIB + per_step * step]}
+        parts.append(make_samples([step], phase="predict", **sizes))
+        parts.append(make_samples([step], **sizes))
+    run = make_run(join_samples(parts)[0])
+    growing = answers(run, DEVICE)[1]
+    assert growing.name == "growing"
+    assert growing.sentence.startswith("No growth over 219 steps") == (not per_step)
+    assert growing.status == ("warning" if per_step else "ok")
+
+
 def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
     # GIVEN a leak that shows in the traced steps as bytes of no layer
     snapshots = tuple(

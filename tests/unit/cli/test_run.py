@@ -140,6 +140,7 @@ def test_the_end_says_that_nothing_was_recorded_on_stderr_only(tmp_path: pathlib
         tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"]
     )
     assert (code, stdout) == (0, "out\n") and stderr.startswith("\nNothing was recorded: ")
+    assert "or runs a `tf.compat.v1.Session`, names its steps" in stderr
 
 
 def test_with_the_switch_nothing_is_added(tmp_path: pathlib.Path) -> None:

@@ -679,6 +679,15 @@ def test_another_process_may_use_an_array_in_place(category, power, size, device
     assert array == others._replace(low_bytes=others.low_bytes - expected)
 
 
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_another_batch_size_is_said_to_have_the_same_data_set(batch_size: int | None) -> None:
+    found = Simulated(Interval(90 * MIB, 100 * MIB, 110 * MIB), Counter(), 0)
+    step = with_data_set(STEPS[-1], "inputs", 0, 40 * MIB)
+    case = make_case([step], [step], Conditions(batch_size=batch_size), ())
+    said = " ".join(simulated_parts(case, found, 0.0, None, step).sentences)
+    assert ("The data set on the device (40.0 MiB) is assumed" in said) == (batch_size == 16)
+
+
 TABLE = make_table()
 WEIGHTS = ChunkOwner("net/a", "weights", True)
 WORKSPACE = ChunkOwner("net/a", "workspace", True)
