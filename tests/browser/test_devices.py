@@ -58,7 +58,7 @@ def test_of_many_devices_only_those_in_sight_are_in_the_document(
 ) -> None:
     page = fresh_page
     page.add_init_script(COUNT_ROWS)
-    frame = opened(page, address, "many", device=f"{name_of(0)}/GPU:0")
+    frame = opened(page, address, "many", device=f"{name_of(0)}/GPU:0", devices="device")
     count = MANY_WORKERS * MANY_DEVICES
     expect(frame.get_by_test_id("devices")).to_have_attribute(
         "aria-rowcount", str(1 + count + MANY_WORKERS)

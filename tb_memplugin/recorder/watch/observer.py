@@ -385,8 +385,7 @@ class LayerWatch:
         return self._replicas.met(self.traces, trains)
 
     def completed_table(self) -> LayerTable | None:
-        """The last layer table with output sizes, if `batch_size` changed since one was completed.
-        Reads no layer."""
+        """The last layer table with output sizes, if `batch_size` changed. Reads no layer."""
         if self.table is None or self.batch_size == self._table_batch_size:
             return None
         return self.completed(self.table)
