@@ -85,4 +85,4 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
         frame = opened(page, address, run, devices="peak_bytes")
         assert cut_off(frame, width) == [], run
         bar = frame.locator(".device-bar").first.bounding_box()
-        assert bar and bar["width"] > 100
+        assert bar and bar["width"] > 100, run

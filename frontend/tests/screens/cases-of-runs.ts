@@ -120,7 +120,7 @@ const OTHERS: Case[] = [
     "view=devices&devices=device",
     {
       since: "view=devices",
-      shows: ['tr .subtotal data-worker="worker_0": colspan="8" title="worker_0: steps 0–119'],
+      shows: ['tr .subtotal data-worker="worker_0": colspan="3" title="worker_0: steps 0–119'],
     },
   ],
   [

@@ -178,8 +178,6 @@ function columnsOf({ devices }: Devices, { columns, deviceSort }: Choices): Devi
   return DEVICE_SORTS.filter((key) => columns || brief.includes(key));
 }
 
-const COLUMNS = DEVICE_SORTS.length + 1;
-
 const COLUMN_WORDS: Record<DeviceSort, readonly [label: string, hint: string]> = {
   device: ["device", "by worker and number"],
   peak_bytes: ["peak", "maximum bytes in use during a step"],
@@ -231,14 +229,19 @@ function Head({ devices, columns, scale }: HeadProps) {
   );
 }
 
-function WorkerRow({ worker }: { worker: WorkerInfo }) {
+interface WorkerRowProps {
+  worker: WorkerInfo;
+  width: number;
+}
+
+function WorkerRow({ worker, width }: WorkerRowProps) {
   const { stopped_early } = worker;
   const text = `${workerFacts(worker)}${stopped_early === null ? "" : ". "}`;
   return (
     <tr class="subtotal" data-worker={worker.worker}>
       <th
         scope="rowgroup"
-        colSpan={COLUMNS}
+        colSpan={width}
         title={`${workerTitle(worker)}: ${text}${stopped_early ?? ""}`}
       >
         {workerTitle(worker)} <span class="small">{text}</span>
@@ -251,9 +254,15 @@ function WorkerRow({ worker }: { worker: WorkerInfo }) {
 const lineOf = (lines: readonly DeviceLine[], device: string | null): number =>
   lines.findIndex((line) => line.kind === "device" && line.device.device === device);
 
-const MoreRow = ({ count, show }: { count: number; show: () => void }) => (
+interface MoreRowProps {
+  count: number;
+  width: number;
+  show: () => void;
+}
+
+const MoreRow = ({ count, width, show }: MoreRowProps) => (
   <tr class="subtotal">
-    <th scope="rowgroup" colSpan={COLUMNS}>
+    <th scope="rowgroup" colSpan={width}>
       <button type="button" class="link" onClick={show}>
         {`Show ${formatCount(count)} more devices`}
       </button>
@@ -294,6 +303,7 @@ export function DeviceTable({ devices, scale, lines, showAll }: DeviceTableProps
   const store = useStore();
   const selected = store.device.value;
   const columns = columnsOf(devices, useChoices());
+  const width = columns.length + 1; // with that of the bars
   const workers = useMemo(
     () => new Map(devices.workers.map((worker) => [worker.worker, worker])),
     [devices],
@@ -329,9 +339,9 @@ export function DeviceTable({ devices, scale, lines, showAll }: DeviceTableProps
       head={<Head devices={devices} columns={columns} scale={scale} />}
       row={(line) =>
         line.kind === "worker" ? (
-          <WorkerRow key={`worker ${line.worker.worker}`} worker={line.worker} />
+          <WorkerRow key={`worker ${line.worker.worker}`} worker={line.worker} width={width} />
         ) : line.kind === "more" ? (
-          <MoreRow key="more" count={line.count} show={showAll} />
+          <MoreRow key="more" count={line.count} width={width} show={showAll} />
         ) : (
           <DeviceRow
             key={line.device.device}
