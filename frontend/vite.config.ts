@@ -18,7 +18,7 @@ const ALWAYS = String.raw`showCursor|mode == 1|\w+\.distr == 1|scaleX\.ori == 0|
 /** Functions that such a plot does not need. */
 const IDLE =
   "drawSeries resetYSeries initSeries setLegend syncLegend addSeries delSeries setSeries setBand addBand delBand autoScaleX dblClick pub pubSync " +
-  "accScale rangeNum clampScale timeAxisVals timeAxisVal timeAxisStamps timeSeriesVal timeSeriesStamp fmtDate tzDate legendStroke legendFill " +
+  "accScale numAxisVals rangeNum clampScale timeAxisVals timeAxisVal timeAxisStamps timeSeriesVal timeSeriesStamp fmtDate tzDate legendStroke legendFill " +
   "cursorPointShow cursorPointSize cursorPointStroke cursorPointFill seriesPointsShow";
 /** Parts of uPlot, and what takes their place. */
 const CUTS: readonly (readonly [RegExp, string])[] = [
@@ -33,6 +33,11 @@ const CUTS: readonly (readonly [RegExp, string])[] = [
   ],
   [/(?<=const _timeAxisStamps = )\[[^]*?\n\t\];/, "0;"],
   [/\/\/ closest pt values[^]*?(?=\/\/ if only using)/, ""],
+  [/\(opts\.plugins \|\| \[\]\)\.forEach\(p => \{[^]*?\n\t\}\);/g, ""],
+  [/(?<=\n\t)bands\.forEach\(b => \{[^]*?\n\t\}\);/, ""],
+  [/const numFormatter = .*\nconst fmtNum = .*/, ""],
+  [/const facet = \{[^]*?(?=const ySeriesOpts)/, "const gaps = 0;"],
+  [/(?<=const ySeriesOpts = \{[^]*?)points: \{[^]*?\n\t\},/, "points: {},"],
   [/const syncOpts = [^]*?(?=const syncKey)/, ""],
   [/(?<=const syncKey = ).*|sync\.(?:un)?sub\(self\);|const sync = .*/g, "0;"],
   [/(?<=const (?:legend|markers) += ).*/g, "{};"],

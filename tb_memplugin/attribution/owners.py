@@ -49,8 +49,10 @@ def _layers_by_size(weights: Iterable[VariableFact]) -> dict[int, str | None]:
 def _owner_at(
     event: int, owned: Iterable[tuple[VariableFact, int, int]], other: ChunkOwner
 ) -> ChunkOwner:
-    stored = (variable_owner(one) for one, begin, end in owned if begin <= event < end)
-    return next(stored, other)
+    for one, begin, end in owned:  # no generator: this runs for every new chunk of a variable
+        if begin <= event < end:
+            return variable_owner(one)
+    return other
 
 
 class Classifier:

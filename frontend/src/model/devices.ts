@@ -180,8 +180,6 @@ export interface LayerOnDevices {
   frozen: boolean;
   on: readonly (LayerFigures | null)[];
   most: number;
-  /** Between the devices with the most and the fewest bytes of it. */
-  difference: number;
 }
 
 /** The layers of several ledgers, the one with the most bytes on a device first. */
@@ -195,9 +193,8 @@ export function layersOnDevices(ledgers: readonly (readonly LedgerRow[])[]): Lay
   return [...new Set(found.flatMap((layers) => [...layers.keys()]))]
     .map((path) => {
       const on = found.map((layers) => layers.get(path) ?? null);
-      const sizes = on.map((layer) => layer?.total ?? 0);
-      const most = Math.max(...sizes);
-      return { path, frozen: frozen.has(path), on, most, difference: most - Math.min(...sizes) };
+      const most = Math.max(...on.map((layer) => layer?.total ?? 0));
+      return { path, frozen: frozen.has(path), on, most };
     })
     .sort((a, b) => b.most - a.most);
 }

@@ -235,16 +235,16 @@ describe("layers on devices", () => {
     ...{ layer, category, bytes, trainable, rounding_bytes: 0 },
   });
 
-  it("are those of all of them, with the bytes of each and the largest difference", () => {
+  it("are those of all of them, with the bytes of each, the largest first", () => {
     const [first, second] = [
       [row("a", "weights", 10), row("a", "activations", 30), row(null, "inputs", 7)],
       [row("a", "weights", 10), row("b", "weights", 90, false)],
     ];
     const layers = layersOnDevices([first, second]);
-    expect(layers.map(({ path, most, difference }) => [path, most, difference])).toEqual([
-      ["b", 90, 90],
-      ["a", 40, 30],
-      [null, 7, 7],
+    expect(layers.map(({ path, most }) => [path, most])).toEqual([
+      ["b", 90],
+      ["a", 40],
+      [null, 7],
     ]);
     expect(layers.map(({ on }) => on.map((own) => own?.total ?? null))).toEqual([
       [null, 90],

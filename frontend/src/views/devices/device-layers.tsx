@@ -2,14 +2,13 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf } from "../../lib/bytes";
 import { partsText } from "../../model/categories";
 import { layersOnDevices, type LayerOnDevices } from "../../model/devices";
 import { partsOf } from "../../model/layers";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { useStore } from "../shared/context";
 import { Choose } from "../shared/controls";
-import { InUnit, PartsBar, SizeCell, useUnitName } from "../shared/figures";
+import { PartsBar } from "../shared/figures";
 import { LongTable, useScrollWindow } from "../shared/long-table";
 import { figured } from "../shared/tips";
 import type { DeviceRow, Phase } from "../../schema";
@@ -27,7 +26,7 @@ interface RowProps {
 }
 
 function LayerRow({ layer, name, devices, longest }: RowProps) {
-  const { path, frozen, on, difference } = layer;
+  const { path, frozen, on } = layer;
   return (
     <tr>
       <th scope="row" title={path ?? ""}>
@@ -39,7 +38,6 @@ function LayerRow({ layer, name, devices, longest }: RowProps) {
           </Choose>
         )}
       </th>
-      <SizeCell name={`difference:${path ?? ""}`} bytes={difference} blank />
       {devices.map(({ device, breakdown }, at) => {
         const own = on[at] ?? null;
         const parts = own === null ? [] : partsOf(own);
@@ -62,8 +60,6 @@ function LayerRow({ layer, name, devices, longest }: RowProps) {
     </tr>
   );
 }
-
-const Unit = () => <>, {useUnitName()}</>;
 
 /** Behind the worker, where a name may break. */
 const cut = (device: string): number => device.lastIndexOf("/") + 1;
@@ -93,52 +89,39 @@ export function DeviceLayers({ rows, phase }: { rows: readonly DeviceRow[]; phas
   if (devices.length < 2) return null;
   const longest = layers[0]?.most ?? 1;
   return (
-    <InUnit value={unitOf(longest)}>
-      <div class="device-layers" title={error} aria-busy={!known && error === ""}>
-        <LongTable
-          label="Layers on devices"
-          testid="device-layers"
-          class="layers"
-          lines={layers}
-          scroll={scroll}
-          head={
-            <thead>
-              <tr>
-                <th scope="col">layer</th>
-                <th
-                  scope="col"
-                  class="number"
-                  title="Between the devices with the most and the fewest bytes of the layer"
-                >
-                  difference
-                  <Unit />
+    <div class="device-layers" title={error} aria-busy={!known && error === ""}>
+      <LongTable
+        label="Layers on devices"
+        testid="device-layers"
+        class="layers"
+        lines={layers}
+        scroll={scroll}
+        head={
+          <thead>
+            <tr>
+              <th scope="col">layer</th>
+              {devices.map(({ device, breakdown }) => (
+                <th scope="col" key={device} class="parts">
+                  <Choose title={device} these={{ device }}>
+                    {device.slice(0, cut(device))}
+                    <wbr />
+                    {device.slice(cut(device))}
+                  </Choose>
                 </th>
-                {devices.map(({ device, breakdown }) => (
-                  <th scope="col" key={device} class="parts">
-                    <Choose
-                      title={`${device}: ${formatBytes(breakdown.peak_bytes)} at the peak of step ${breakdown.step}`}
-                      these={{ device }}
-                    >
-                      {device.slice(0, cut(device))}
-                      <wbr />
-                      {device.slice(cut(device))}
-                    </Choose>
-                  </th>
-                ))}
-              </tr>
-            </thead>
-          }
-          row={(layer) => (
-            <LayerRow
-              key={layer.path ?? ""}
-              layer={layer}
-              name={layer.path === null ? NOT_TIED : (names.get(layer.path) ?? "")}
-              devices={devices}
-              longest={longest}
-            />
-          )}
-        />
-      </div>
-    </InUnit>
+              ))}
+            </tr>
+          </thead>
+        }
+        row={(layer) => (
+          <LayerRow
+            key={layer.path ?? ""}
+            layer={layer}
+            name={layer.path === null ? NOT_TIED : (names.get(layer.path) ?? "")}
+            devices={devices}
+            longest={longest}
+          />
+        )}
+      />
+    </div>
   );
 }
