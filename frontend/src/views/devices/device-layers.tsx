@@ -100,7 +100,7 @@ export function DeviceLayers({ rows, phase }: { rows: readonly DeviceRow[]; phas
           <thead>
             <tr>
               <th scope="col">layer</th>
-              {devices.map(({ device, breakdown }) => (
+              {devices.map(({ device }) => (
                 <th scope="col" key={device} class="parts">
                   <Choose title={device} these={{ device }}>
                     {device.slice(0, cut(device))}
