@@ -150,13 +150,10 @@ class ModuleSizes:
         return count not in self._weights and (self._has_dimension(sizes) or is_made)
 
     def _has_dimension(self, sizes: tuple[int, ...]) -> bool:
-        known = (
-            size % self._batch == 0 if self._is_closed else size in self._of_batch for size in sizes
-        )
-        return any(
-            is_known and size not in self._fixed
-            for is_known, size in zip(known, sizes, strict=True)
-        )
+        free = (size for size in sizes if size not in self._fixed)
+        if self._is_closed:
+            return any(size % self._batch == 0 for size in free)
+        return not self._of_batch.isdisjoint(free)
 
     def _power(self, fact: OpFact, count: int) -> int | None:
         """The power of the batch in the output of an op that has so many elements; None without

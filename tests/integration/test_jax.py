@@ -48,6 +48,17 @@ def fit(model, *callbacks):
                      validation_data=(x[:32], y[:32]))
     return done.history["loss"] + done.history["val_loss"]
 """
+OUT_OF_MEMORY = """
+import jax
+def out_of_memory():
+    sizes = [one.get_compiled_memory_stats().temp_size_in_bytes
+             for one in jax.devices()[0].client.live_executables()
+             if one.hlo_modules()[0].name == "jit_train_step"]
+    # by its documented name, which older versions lack
+    error = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
+    return error("RESOURCE_EXHAUSTED: Out of memory while trying to allocate "
+                 f"{max(sizes) / 2**20:.2f}MiB.")
+"""
 RECORDED = """
 import json
 import jax
@@ -64,16 +75,12 @@ class Failing(keras.Sequential):
         def fails(state, iterator):
             calls.append(0)
             if len(calls) == 3:
-                # by its documented name, which older versions lack
-                error = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
-                raise error("RESOURCE_EXHAUSTED: Out of memory while trying to allocate "
-                            f"{SIZE[0] / 2**20:.2f}MiB.")
+                raise out_of_memory()
             return step(state, iterator)
         self.train_function = fails
 
 steps = [one.get_compiled_memory_stats() for one in jax.devices()[0].client.live_executables()
          if one.hlo_modules()[0].name == "jit_train_step"]
-SIZE = [max(one.temp_size_in_bytes for one in steps)]
 failing = Failing(make().layers, name="failing")
 failing.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 callback = tb_memplugin.MemoryCallback("runs/failing")
@@ -112,7 +119,7 @@ def python(folder: pathlib.Path, *arguments: str, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, pathlib.Path]:
     folder = tmp_path_factory.mktemp("jax")
-    (folder / "train.py").write_text(BLOCKED + MODEL + RECORDED, encoding="utf-8")
+    (folder / "train.py").write_text(BLOCKED + MODEL + OUT_OF_MEMORY + RECORDED, encoding="utf-8")
     return json.loads(
         next(one for one in python(folder, "train.py").splitlines() if one.startswith("{"))
     ), folder / "runs"

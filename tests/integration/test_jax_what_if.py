@@ -5,7 +5,7 @@ import importlib.util
 import json
 
 import pytest
-from test_jax import BLOCKED, MODEL, python
+from test_jax import BLOCKED, MODEL, OUT_OF_MEMORY, python
 
 import tb_memplugin
 
@@ -110,12 +110,7 @@ class Failing(keras.Sequential):
         step = self.train_function
         def fails(state, iterator):
             step(state, iterator)  # compiles it
-            size = max(one.get_compiled_memory_stats().temp_size_in_bytes
-                       for one in jax.devices()[0].client.live_executables()
-                       if one.hlo_modules()[0].name == "jit_train_step")
-            error = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
-            raise error("RESOURCE_EXHAUSTED: Out of memory while trying to allocate "
-                        f"{size / 2**20:.2f}MiB.")
+            raise out_of_memory()
         self.train_function = fails
 
 failing = Failing(make().layers, name="failing")
@@ -131,7 +126,7 @@ callback.close()
 
 def test_the_post_mortem_names_a_batch_size_that_fits(tmp_path) -> None:
     limit = 4 << 20
-    code = BLOCKED + MODEL + FAILED.replace("LIMIT", str(limit))
+    code = BLOCKED + MODEL + OUT_OF_MEMORY + FAILED.replace("LIMIT", str(limit))
     (tmp_path / "train.py").write_text(code, encoding="utf-8")
     assert "RESOURCE_EXHAUSTED" in python(tmp_path, "train.py")
     (oom,) = tb_memplugin.load(str(tmp_path / "runs"))["failing"].ooms

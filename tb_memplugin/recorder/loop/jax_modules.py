@@ -109,8 +109,8 @@ def _field(number: int, content: bytes) -> bytes:
 
 def other_arrays(device: Any, state: Iterable[Any]) -> list[Argument]:
     """Live arrays on a device that are in no state of a step, by shape. JAX also lists those that
-    wait for Python's collector, whose memory is in use, too: of each, only place and size are
-    read."""
+    wait for Python's collector, whose memory is in use, too: of each, only JAX's own device, shape,
+    type and state are read."""
     import jax
 
     arrays = [one for one in jax.live_arrays() if one.devices() == {device}]

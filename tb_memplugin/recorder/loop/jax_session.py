@@ -4,6 +4,7 @@ step where the devices have statistics, and of each compiled step what XLA plann
 import atexit
 import collections
 import dataclasses
+import functools
 import itertools
 import time
 import weakref
@@ -68,24 +69,31 @@ class JaxSession:
         self._planned: list[tuple[Phase, ModuleContents, int | None]] = []
         self._peak = 0
 
-    def watch(self, model: Any) -> None:
-        """Also asks for the devices: a program may call `jax.distributed.initialize` before."""
+    @functools.cached_property
+    def _device(self) -> Any:
+        """Asked for when training begins: a program may call `jax.distributed.initialize` after it
+        made the callback."""
         import jax
 
-        self._model = weakref.ref(model)
-        self._device = jax.local_devices()[0]
-        self._name = f"{self._device.platform.upper()}:{self._device.id}"
-        has_statistics = self._statistics() is not None
-        self._buffer = SampleBuffer([self._name] if has_statistics else [])
-        self._file = RunFile(self.settings, self.faults, self._notes, self._buffer, CounterRows())
-        if not has_statistics:
-            self._notes.append(
-                f"{self._name} keeps no memory statistics under JAX: no bytes in use are sampled. "
-                "The breakdown is XLA's plan."
-            )
+        return jax.local_devices()[0]
+
+    @functools.cached_property
+    def _name(self) -> str:
+        return f"{self._device.platform.upper()}:{self._device.id}"
+
+    @functools.cached_property
+    def _buffer(self) -> SampleBuffer:
+        return SampleBuffer([] if self._statistics() is None else [self._name])
+
+    @functools.cached_property
+    def _file(self) -> RunFile:
+        return RunFile(self.settings, self.faults, self._notes, self._buffer, CounterRows())
 
     def _statistics(self) -> dict[str, int] | None:
         return self.faults.run("statistics of the device", self._device.memory_stats) or None
+
+    def watch(self, model: Any) -> None:
+        self._model = weakref.ref(model)
 
     def start(self) -> None:
         if self._ticks is not None or self.closed:
@@ -94,6 +102,11 @@ class JaxSession:
         if (predecessor := _by_place.get(place)) is not None:
             predecessor.close()
         _by_place[place] = self
+        if not self._buffer.devices:
+            self._notes.append(
+                f"{self._name} keeps no memory statistics under JAX: no bytes in use are sampled. "
+                "The breakdown is XLA's plan."
+            )
         submit(self._file.open)
         self._ticks = Background(self._file.write_out, FLUSH_SECONDS)
         atexit.unregister(_close_all)
