@@ -82,7 +82,8 @@ def _jax() -> tuple[bool, str]:
     samples = "and the bytes in use" if device.memory_stats() else "but no bytes in use"
     return True, (
         f"version {jax.__version__}; MemoryCallback and tb-memplugin run record what XLA planned, "
-        f"{samples} of {device.platform.upper()}:{device.id}; all else needs tensorflow"
+        f"{samples} of {device.platform.upper()}:{device.id}; MemoryRecorder, probe and "
+        "largest_batch_size need tensorflow"
     )
 
 
