@@ -165,7 +165,7 @@ def convolutions() -> Any:
     head = [L.Flatten(), L.Dense(64, activation="relu"), L.Dense(10, dtype="float32")]
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers, *head])
     model.layers[0].trainable = False
-    return model, noise(64, 32, 32, 3), classes(64)
+    return model, noise(16, 32, 32, 3), classes(16)
 
 
 class OwnStep(keras.Model):
@@ -353,7 +353,7 @@ def small(name: str, mode: str) -> tuple[Any, Any, Any, int]:
     steps = options.get("steps_per_execution", 1)
     return (
         model,
-        *fit(model, data={"x": repeated(x, y, 6 * steps)}, traced=(3 * steps,), **options),
+        *fit(model, data={"x": repeated(x, y, 6 * steps)}, traced=STEPS[:1], **options),
         len(x),
     )
 
