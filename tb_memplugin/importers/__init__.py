@@ -5,11 +5,9 @@ In come bytes or text, also damaged or hostile ones; out come records: `Allocati
 `MemoryMap`, `LoggedFailure`, `Request`, `LiveArrays`. Whatever does not parse is a
 `FormatError`. The recorder and the import of files call it; TensorFlow is not needed."""
 
-from tb_memplugin.importers.hlo import (
-    hlo_class,
-    read_dumped_module,
-    read_module,
-)
+from tb_memplugin.importers.hlo import read_dumped_module, read_module
+from tb_memplugin.importers.hlo_instructions import hlo_class
+from tb_memplugin.importers.hlo_schedule import Totals
 from tb_memplugin.importers.live_arrays import LiveArrays, read_live_arrays
 from tb_memplugin.importers.memory_dump import (
     MAX_DUMP_BYTES,

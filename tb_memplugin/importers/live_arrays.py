@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers import wire
-from tb_memplugin.importers.hlo import source_line
+from tb_memplugin.importers.hlo_instructions import source_line
 
 MAX_PPROF_BYTES = 64 << 20  # uncompressed
 # Of pprof's profile.proto.

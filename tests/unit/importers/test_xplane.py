@@ -27,7 +27,7 @@ from tb_memplugin.importers import (
     read_traces,
     wire,
 )
-from tb_memplugin.importers.hlo import buffer_shape
+from tb_memplugin.importers.hlo_instructions import buffer_shape
 from tb_memplugin.importers.xplane import in_allocator_order
 from tb_memplugin.schema import DTYPE_BYTES, FREE, IN_USE, MISSING, AllocationTrace, TensorShape
 
