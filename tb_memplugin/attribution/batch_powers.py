@@ -168,18 +168,13 @@ class BatchPowers:
     def _batch_bytes(self, facts: TraceFacts) -> frozenset[int]:
         """Bytes of the tensors of a batch: of the recorded shapes, and of those that the input
         pipeline made."""
-        recorded = {
-            self._batch * math.prod(shape[1:]) * DTYPE_BYTES[dtype]
-            for shape, dtype in facts.batch.components
-            if shape[0] in (-1, self._batch) and -1 not in shape[1:] and dtype in DTYPE_BYTES
-        }
         made = {
             requested
             for chunk, requested in enumerate(self._window.requested)
             if requested in self._classifier.older.input_sizes
             if self._sizes(chunk)[:1] == (self._batch,)
         }
-        return frozenset(recorded | made)
+        return facts.batch.tensor_bytes(self._batch) | made
 
     def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
         """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of

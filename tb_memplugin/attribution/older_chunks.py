@@ -156,6 +156,8 @@ class OlderChunks:
         self._window, self._variables = window, variables
         self._tensors = {fact.address: fact for fact in window.facts.tensors}
         self._sorted_addresses = sorted(self._tensors)
+        batch = window.facts.batch
+        self._batch_bytes = batch.tensor_bytes(batch.size) if batch.size else frozenset[int]()
         allocated = {
             size
             for size, birth in zip(window.requested, window.birth, strict=True)
@@ -257,10 +259,13 @@ class OlderChunks:
                 yield requested
 
     def _was_given(self, chunk: int) -> bool:
-        """Whether the step's layers read an older chunk last, or the input pipeline freed it."""
+        """Whether a step freed an older chunk that is as large as the batch, that its layers read
+        last, or that the input pipeline freed."""
         window = self._window
         if window.outlives(chunk):
             return False
+        if window.requested[chunk] in self._batch_bytes:
+            return True
         thread = window.trace.threads[int(window.trace.thread[window.death[chunk]])]
         return window.last_reader_pass(chunk) in ("forward", "backward") or thread.startswith(
             INPUT_THREAD

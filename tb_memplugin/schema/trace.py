@@ -6,6 +6,7 @@ Columns have equal length and strings are interned; -1 means "none" in columns o
 "unknown" in columns of sizes."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from tb_memplugin.schema.chunks import MemoryMap
 from tb_memplugin.schema.fields import Floats, Integers, Mode
-from tb_memplugin.schema.layers import TensorShape
+from tb_memplugin.schema.layers import DTYPE_BYTES, TensorShape
 
 Pass: TypeAlias = Literal["forward", "backward", "update", "other"]
 """Part of a training step: layers and loss; gradients; optimizer; metrics, input and everything
@@ -381,6 +382,14 @@ class BatchFacts:
     def whole(self) -> int | None:
         """Examples for all replicas together."""
         return None if self.size is None else self.size * self.replicas
+
+    def tensor_bytes(self, size: int) -> frozenset[int]:
+        """Bytes of each tensor of a batch of this size whose other dimensions are known."""
+        return frozenset(
+            size * math.prod(shape[1:]) * DTYPE_BYTES[dtype]
+            for shape, dtype in self.components
+            if shape[0] in (-1, size) and -1 not in shape[1:] and dtype in DTYPE_BYTES
+        )
 
 
 @dataclasses.dataclass(frozen=True)

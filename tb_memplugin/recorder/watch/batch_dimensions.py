@@ -47,6 +47,8 @@ _RESIZED = {
     "MirrorPad",
 }
 """Ops that change the size of a dimension and keep its place."""
+_TO_SHAPE = {"Reshape": 1, "BroadcastTo": 1, "StridedSliceGrad": 0}
+"""Type of an op to the input that says which shape its result has."""
 _SHAPED = frozenset({"StridedSliceGrad", "BroadcastTo", "Tile", "BatchToSpaceND", "SpaceToBatchND"})
 """Ops whose results have dimensions that no input has."""
 _ELEMENTWISE = frozenset(
@@ -94,6 +96,19 @@ def batch_dimensions(graph: GraphOps, batch_size: int | None, call: Call) -> Dim
     return found
 
 
+def inherited(graph: GraphOps, number: int, callee: Any, dimensions: Dimensions) -> Call:
+    """What a function that an op calls knows of its arguments' dimensions, from its caller's."""
+    names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
+    skipped = int(graph.types[number].endswith("If"))  # its first input is the condition
+    arguments = list(zip(names, graph.inputs[number][skipped:], strict=False))
+    powers = {name: dimensions.powers[source][index] for name, (source, index) in arguments}
+    return Call(
+        powers={name: one for name, one in powers.items() if one is not None},
+        fixed=dimensions.fixed,
+        rows=frozenset(name for name, source in arguments if source in dimensions.rows),
+    )
+
+
 class _Finder:
     def __init__(self, graph: GraphOps, batch_size: int | None, call: Call) -> None:
         self._graph, self._batch, self._call = graph, batch_size, call
@@ -112,10 +127,13 @@ class _Finder:
             )
             if is_source:
                 self.fixed |= any(shape and shape[0] == self._batch for shape in shapes)
+            branches = list(self._branches(number)) if op.type.endswith("If") else []
             found: list[Powers | None] = []
             for at, shape in enumerate(shapes):
                 if shape is None:
                     found.append(None)
+                elif branches:
+                    found.append(self._of_branches([one[at] for one in branches], shape))
                 elif of_caller:
                     found.append((self._given or {}).get(op.name) or self._unknown(shape))
                 elif is_source:
@@ -137,6 +155,26 @@ class _Finder:
                 for shape, powers in pairs
             )
         return self.powers
+
+    def _branches(self, number: int) -> Iterator[list[Powers | None]]:
+        """Powers of the results of each function that an op of two branches may run. A replica's
+        part of a batch comes from such an op: the last one of a data set may be empty."""
+        own = Dimensions(self.powers, self.fixed, self.rows)
+        for _, callee in self._graph.callees(number):
+            graph = GraphOps(callee)
+            call = inherited(self._graph, number, callee, own)
+            found = batch_dimensions(graph, self._batch, call)
+            ends = [graph.output(at) for at in range(len(self._shapes[number]))]
+            self.fixed |= found.fixed
+            self.rows.update((number, at) for at, end in enumerate(ends) if end in found.rows)
+            yield [None if end is None else found.powers[end[0]][end[1]] for end in ends]
+
+    def _of_branches(self, results: Sequence[Powers | None], shape: Shape) -> Powers:
+        each = [powers for powers in results if powers is not None and len(powers) == len(shape)]
+        if len(each) < len(results):
+            return self._unknown(shape)
+        pairs = zip(*each, strict=True)
+        return tuple(_most(pair) or (None if None in pair else 0) for pair in pairs)
 
     def _has_rows(self, number: int, place: int | None) -> bool:
         """Whether an input, of those of any place if that is None, gives its first dimension to the
@@ -196,6 +234,9 @@ class _Finder:
         if op.type in ("While", "StatelessWhile"):
             source, at = self._graph.inputs[number][index]
             return self.powers[source][at] if source < number else self._unknown(shape)
+        same = self._shaped_like(number) if op.type in _TO_SHAPE else None
+        if same is not None and len(same) == len(shape):
+            return same
         inputs = list(self._inputs(number))
         is_drawn = any(part in op.type for part in _DRAWN_PARTS)
         if not inputs or op.type in _UNKNOWN_ROWS or is_drawn:
@@ -225,8 +266,6 @@ class _Finder:
         if op.type == "Transpose":
             order = self._constant(number, 1)
             return None if order is None else tuple(first[axis] for axis in order)
-        if op.type in ("Reshape", "BroadcastTo"):
-            return self._shaped_like(number)
         if op.type in _REDUCTIONS:
             keeps = op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims")
             axes = self._constant(number, 1)
@@ -242,7 +281,7 @@ class _Finder:
     def _shaped_like(self, number: int) -> Powers | None:
         """Powers of the tensor whose shape an op gives to its result, as gradients do; None without
         one."""
-        at, _ = self._graph.inputs[number][1]
+        at, _ = self._graph.inputs[number][_TO_SHAPE[self._graph.types[number]]]
         if self._graph.ops[at].type != "Shape":
             return None
         ((source, index),) = self._graph.inputs[at]
@@ -251,6 +290,9 @@ class _Finder:
     def _constant(self, number: int, index: int) -> list[int] | None:
         sources = self._graph.inputs[number][index : index + 1]
         source = self._graph.ops[sources[0][0]] if sources else None
+        if source is not None and source.type == "InvertPermutation":
+            order = self._constant(sources[0][0], 0)
+            return order and sorted(range(len(order)), key=order.__getitem__)
         if source is None or source.type != "Const":
             return None
         from tensorflow.python.framework.tensor_util import MakeNdarray

@@ -130,6 +130,13 @@ class GraphOps:
                 return self.number[tensor.op.name], tensor.value_index
         return None
 
+    def callees(self, number: int) -> Iterator[tuple[str, Any]]:
+        """(label, graph) of each function that an op calls."""
+        for attribute, label in CALLS.get(self.types[number], ()):
+            callee = _callee(self.graph, self.ops[number].get_attr(attribute).name)
+            if callee is not None:
+                yield label, callee
+
     def vectorized_from(self, number: int) -> int | None:
         """The op that an op computes for all iterations of a vectorized loop at once; None for
         other ops. ``tf.vectorized_map`` and ``GradientTape.jacobian`` trace one iteration, then
@@ -237,6 +244,15 @@ class GraphOps:
                 owner = variables.get(self.ops[self.inputs[number][0][0]].name)
                 if owner is not None and "grad" in names:
                     yield self.inputs[number][names.index("grad")], owner[1]
+
+
+def _callee(graph: Any, name: str) -> Any:
+    while hasattr(graph, "_get_function"):
+        function = graph._get_function(name)
+        if function is not None:
+            return getattr(function, "graph", None)
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 def _sizes(shape: Any) -> tuple[int, ...] | None:

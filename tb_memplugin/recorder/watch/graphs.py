@@ -16,7 +16,7 @@ from tb_memplugin.recorder.base import (
 from tb_memplugin.recorder.heap import (
     SourceLines,
 )
-from tb_memplugin.recorder.watch.batch_dimensions import batch_dimensions
+from tb_memplugin.recorder.watch.batch_dimensions import batch_dimensions, inherited
 from tb_memplugin.recorder.watch.graph_ops import (
     ASSIGNING,
     CALLS,
@@ -154,9 +154,8 @@ class _Reader:
         self._by_graph[id(graph)] = reading
         callees: dict[str, tuple[tuple[str, int], ...]] = {}
         for number, op in enumerate(reading.graph.ops):
-            for attribute, label in CALLS.get(op.type, ()):
-                callee = _callee(graph, op.get_attr(attribute).name)
-                if callee is not None and len(self.facts) < MAX_GRAPHS:
+            for label, callee in reading.graph.callees(number):
+                if len(self.facts) < MAX_GRAPHS:
                     labelled = label, self.read(callee, reading.call(number, callee))
                     callees[op.name] = (*callees.get(op.name, ()), labelled)
         arguments = reading.graph.own_arguments() if call is None else ()
@@ -194,15 +193,6 @@ class _Reader:
             yield dataclasses.replace(constant, layer=layer, line=line)
 
 
-def _callee(graph: Any, name: str) -> Any:
-    while hasattr(graph, "_get_function"):
-        function = graph._get_function(name)
-        if function is not None:
-            return getattr(function, "graph", None)
-        graph = getattr(graph, "outer_graph", None)
-    return None
-
-
 class _Graph:
     """One graph's ops, by their numbers. `gradients` are the ops that make gradients of variables,
     to the layer of the variable, `of_output` the same by (call op, index of output), `made_dense`
@@ -231,13 +221,10 @@ class _Graph:
         self.batch = batch_dimensions(ops, reader.batch_size, call)
 
     def call(self, number: int, callee: Any) -> Call:
-        names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
         kind, pass_name = self.graph.types[number], self._passes[number]
         saves = kind.endswith("PartitionedCall") and pass_name != "backward"
-        skipped = int(kind.endswith("If"))  # its first input is the condition
-        arguments = list(zip(names, self.graph.inputs[number][skipped:], strict=False))
-        powers = {name: self.batch.powers[source][index] for name, (source, index) in arguments}
-        return Call(
+        return dataclasses.replace(
+            inherited(self.graph, number, callee, self.batch),
             layer=self.layers.layer[number],
             pass_name=pass_name,
             variables=self._variables,
@@ -245,9 +232,6 @@ class _Graph:
             gradients={
                 index: layer for (op, index), layer in self.of_output.items() if op == number
             },
-            powers={name: one for name, one in powers.items() if one is not None},
-            fixed=self.batch.fixed,
-            rows=frozenset(name for name, source in arguments if source in self.batch.rows),
         )
 
     def unrepeatable(self) -> frozenset[str]:

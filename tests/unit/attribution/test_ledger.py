@@ -241,6 +241,18 @@ def test_older_chunks_that_a_layer_read_last_and_those_of_their_size_are_inputs(
     assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096}
 
 
+@pytest.mark.parametrize("features", [64, 1024])
+def test_a_batch_that_no_layer_read_last_is_known_by_its_recorded_shape(features: int) -> None:
+    # GIVEN twice the bytes of a batch of 8 before the window; the step frees a chunk of a batch's
+    # size that no layer read last
+    size = 8 * features * 4
+    facts = dataclasses.replace(FACTS, batch=BatchFacts(8, (((-1, features), "float32"),)))
+    step = Recorder(2 * size).runs(f"a +1000:4096, da -1000:4096, unknown -a0000:{size}")
+    found = rows(ledger_of(step.trace(), facts))
+    # THEN it is the batch, and what nothing is known of is none
+    assert (found[None, "inputs"], found[None, "unattributed"]) == (size, size)
+
+
 @pytest.mark.parametrize(("address", "size", "own"), [(0x90000, 8192, 8192), (0x91000, 4096, 8192)])
 def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(
     address: int, size: int, own: int

@@ -515,6 +515,37 @@ def test_gradients_of_what_is_broadcast_have_the_shape_that_they_are_given() -> 
     assert result(lambda x: tf.broadcast_to(x[:, :1], tf.shape(x)), (None, B)) == (1, 0)
 
 
+def test_gradients_of_transposed_and_sliced_results_have_the_shape_of_what_they_are_for() -> None:
+    def heads(x: Any) -> Any:
+        return tf.transpose(tf.reshape(x, (-1, B, 4, B)), (0, 2, 1, 3)) ** 2
+
+    assert result(gradient(heads), (None, B, 4 * B)) == (1, 0, 0)
+    assert result(gradient(lambda x: x[:, 0] ** 2), (None, B, 2 * B)) == (1, 0, 0)
+    # AND a product whose sum has an unknown rank when it is traced
+    kernel = tf.constant(WIDE)
+    product = gradient(lambda x: tf.matmul(tf.raw_ops.Reshape(tensor=x, shape=tf.shape(x)), kernel))
+    assert result(product, (None, B, B)) == (1, 0, 0)
+
+
+def test_a_part_of_a_batch_that_may_be_empty_holds_the_batch() -> None:
+    # GIVEN the way in which TensorFlow takes a replica's part: the last one may be missing
+    data = tf.data.Dataset.from_tensor_slices(np.ones((B, 2 * B), np.float32)).batch(B)
+
+    def step(data: Any) -> Any:
+        part = iter(data).get_next_as_optional()
+        images = tf.cond(part.has_value(), part.get_value, lambda: tf.zeros((0, 2 * B)))
+        images = tf.ensure_shape(images, (None, 2 * B))
+        return tf.reshape(tf.nn.relu(images), (-1, 2, B))
+
+    concrete = tf.function(step).get_concrete_function(data)
+    call_notes.notes(concrete.graph)
+    facts = graph_facts({}, lambda item: None, batch_size=B)
+    call_notes.graphs.clear()
+    (images,) = (fact for name, fact in facts[0].ops.items() if name == "Relu")
+    (parted,) = (fact for name, fact in facts[0].ops.items() if name == "Reshape")
+    assert images.batch_powers == ((1, 0),) and parted.batch_powers == ((1, 0, 0),)
+
+
 def test_gradients_of_weights_do_not_hold_it_and_those_of_examples_do() -> None:
     kernel, image = tf.Variable(WIDE), tf.Variable(np.ones((3, 3, B, B), np.float32))
     assert result(gradient(lambda x: tf.matmul(x, kernel) ** 2, kernel), (B, B)) == (0, 0)
