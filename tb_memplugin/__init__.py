@@ -93,13 +93,14 @@ _OFF = (
     "probe",
 )
 """Names that `off` replaces while nothing can be recorded: see `environment.why_unrecorded`."""
+_ON_JAX = "MemoryCallback", "largest_batch_size", "probe"
 
 
 def __getattr__(name: str) -> Any:
     if name == "summary":
         return importlib.import_module("tb_memplugin.summary")
     if name in _ROOM_OF:
-        why = why_unrecorded(by_callback=name == "MemoryCallback") if name in _OFF else None
+        why = why_unrecorded(on_jax=name in _ON_JAX) if name in _OFF else None
         room = _ROOM_OF[name] if why is None else "off"
         return getattr(importlib.import_module(f"tb_memplugin.{room}"), name)
     # for ``%load_ext tb_memplugin``

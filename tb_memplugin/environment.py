@@ -55,19 +55,19 @@ def _configured(environment: Mapping[str, str]) -> str | None:
 
 
 def why_unrecorded(
-    environment: Mapping[str, str] = os.environ, *, by_callback: bool = False
+    environment: Mapping[str, str] = os.environ, *, on_jax: bool = False
 ) -> str | None:
     """Why nothing is recorded in this process, a sentence without its full stop; None if it can be
-    recorded: on JAX only `by_callback`."""
+    recorded: on JAX only what works `on_jax`."""
     if is_off(environment):
         return SENTENCE
     name = keras_backend(environment)
-    if name == "tensorflow" or (by_callback and name == "jax"):
+    if name == "tensorflow" or (on_jax and name == "jax"):
         return None
     if name == "jax":
         return (
-            "Keras runs on jax: MemoryCallback and tb-memplugin run record it; all else can be "
-            "recorded or measured only with tensorflow"
+            "Keras runs on jax: MemoryCallback, tb-memplugin run, probe, plan and "
+            "largest_batch_size work with it, all else only with tensorflow"
         )
     return (
         f"Keras runs on {name}: so far, nothing can be recorded or measured with this backend, "
@@ -75,10 +75,10 @@ def why_unrecorded(
     )
 
 
-def is_unrecorded(by_callback: bool = False) -> bool:
+def is_unrecorded(on_jax: bool = False) -> bool:
     """Whether nothing is recorded in this process, as for `why_unrecorded`. Another backend is said
     once, the switch is not."""
-    why = why_unrecorded(by_callback=by_callback)
+    why = why_unrecorded(on_jax=on_jax)
     if why is not None and not is_off():
         _warn(why)
     return why is not None

@@ -19,7 +19,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
-        is_unrecorded(by_callback=True)
+        is_unrecorded(on_jax=True)
 
     def _implements_train_batch_hooks(self) -> bool:
         return False
@@ -61,4 +61,4 @@ def probe(*_: Any, **__: Any) -> NoReturn:
     raise RecordingError(f"{why_unrecorded()}.{' Unset it to measure.' if is_off() else ''}")
 
 
-largest_batch_size = print_what_fits = probe
+largest_batch_size = print_what_fits = remat = probe

@@ -4,7 +4,7 @@ TensorFlow is imported only for a model."""
 
 from typing import Any
 
-from tb_memplugin.environment import why_unrecorded
+from tb_memplugin.environment import keras_backend, why_unrecorded
 from tb_memplugin.errors import RequestError
 from tb_memplugin.export import plan_of_run
 from tb_memplugin.fit import Plan
@@ -59,11 +59,13 @@ def plan(
         raise RequestError(
             "data is missing. Pass what the model is trained on: plan(model, data, budget=...)."
         )
-    if why_unrecorded() is not None:
+    if why_unrecorded(on_jax=True) is not None:
         from tb_memplugin import off
 
         off.probe()
-    from tb_memplugin.training import MeasuredSteps, recorded_steps
+    from tb_memplugin import training
 
-    run, trained_size = recorded_steps(run_or_model, data, batch_size)
-    return plan_of_run(run, budget, device, trained_size, MeasuredSteps(run_or_model, data))
+    run, trained_size = training.recorded_steps(run_or_model, data, batch_size)
+    is_trained = keras_backend() != "jax"
+    measure = training.MeasuredSteps(run_or_model, data) if is_trained else None
+    return plan_of_run(run, budget, device, trained_size, measure)

@@ -82,8 +82,8 @@ def _jax() -> tuple[bool, str]:
     samples = "and the bytes in use" if device.memory_stats() else "but no bytes in use"
     return True, (
         f"version {jax.__version__}; MemoryCallback and tb-memplugin run record what XLA planned, "
-        f"{samples} of {device.platform.upper()}:{device.id}; MemoryRecorder, probe and "
-        "largest_batch_size need tensorflow"
+        f"{samples} of {device.platform.upper()}:{device.id}; MemoryRecorder and "
+        "print_what_fits need tensorflow"
     )
 
 

@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             f"tb-memplugin: can't open file {options.program!r}: {error.strerror}", file=sys.stderr
         )
         sys.exit(USAGE_ERROR)
-    recording = None if is_unrecorded(by_callback=True) else _recording(options)
+    recording = None if is_unrecorded(on_jax=True) else _recording(options)
     watcher = None if recording is None or options.no_summary else _watcher(options, recording.run)
     process = os.getpid()
     ended: BaseException | None = None
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
                     thread.join()
         try:  # a failure of this changes nothing about how the program ended
             recording.close()
-            if not options.no_summary and (recording.names or not is_unrecorded(by_callback=True)):
+            if not options.no_summary and (recording.names or not is_unrecorded(on_jax=True)):
                 sys.stdout.flush()
                 text = ending(
                     recording.log_dir, options.logdir, recording.names, list(recording.notes())

@@ -20,6 +20,7 @@ COMPILED = (
     "XLA compiled the recorded step, and what it needs for recomputed layers follows from no "
     "recording. Ask with tb_memplugin.plan(model, data, budget=...)."
 )
+ON_JAX = "Recomputed layers are planned for TensorFlow only."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tb_memplugin.fit.simulation import (
     MARGIN,
     Simulated,
     at_peaks,
+    in_one_piece,
     peak_in_one_piece,
     recorded_peak,
 )
@@ -39,6 +40,11 @@ SHAPES_MARGIN = 0.04
 buffers. Fitted on six models of real size at a third and three times the batch on an H200
 (tests/gpu/real_size.py): the largest miss of 12 predictions was 1.7 % of the larger peak. At 0,
 `test_a_compiled_chunk_follows_the_moment_at_which_most_of_its_buffers_live` fails."""
+PLANNED_MARGIN = 0.1
+"""The same for steps that XLA planned for JAX. Fitted on eight plans of five models on a CPU, from
+batch size 8, 16 or 32 to three times as many: for a small transformer it planned other fusions,
+which left seven more tensors alive, a miss of 9.5 %; all others were up to 3 %. At 0.04,
+`test_the_range_covers_other_fusions_of_a_transformer` fails."""
 UNCERTAIN_SHARE = 0.01
 """Share of a step's requests up to which sizes that are unknown for the batch size widen the range
 without a note. At 0, `test_only_sizes_that_the_batch_leaves_open_are_called_unknown` fails."""
@@ -108,7 +114,9 @@ def make_case(
     sentences = []
     is_derived = by_shapes or bool(asked) or (measured and is_gpu(steps[-1].device))
     if steps[-1].mode == "xla" and is_derived and not is_asked:
-        margin = SHAPES_MARGIN if by_shapes else COMPILED_MARGIN
+        margin = COMPILED_MARGIN
+        if by_shapes:
+            margin = PLANNED_MARGIN if in_one_piece(steps[-1]) else SHAPES_MARGIN
         # The nearer a batch size that the compiler was asked about, the less its answer can differ.
         margin *= min((1.0, *(abs(math.log2(size / (batch or size))) for size in asked)))
         changed = dataclasses.replace(changed, transient=_compiled(changed, margin))

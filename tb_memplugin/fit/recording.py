@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tb_memplugin.allocator import PoolRules, rules_of
-from tb_memplugin.fit.asking import COMPILED, Answers, Ask
+from tb_memplugin.fit.asking import COMPILED, ON_JAX, Answers, Ask
 from tb_memplugin.fit.cases import make_case
 from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PRECISIONS, RECORDED, Conditions
 from tb_memplugin.fit.simulation import (
@@ -170,7 +170,8 @@ class Recording:
                 f"step. Record a few steps in {precision}."
             )
         if conditions.recompute and self.later[-1].mode == "xla":
-            return None if batch in self.answers.sizes(conditions) else f"Unknown: {COMPILED}"
+            why = ON_JAX if in_one_piece(self.later[-1]) else COMPILED
+            return None if batch in self.answers.sizes(conditions) else f"Unknown: {why}"
         if batch is None or batch == self.batch_size:
             return None
         if not 1 <= batch <= MAX_BATCH_SIZE:

@@ -18,14 +18,14 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.fit.asking import COMPILED
+from tb_memplugin.fit.asking import COMPILED, ON_JAX
 from tb_memplugin.fit.cases import PeakParts
 from tb_memplugin.fit.changes import Segments
 from tb_memplugin.fit.conditions import Conditions
 from tb_memplugin.fit.plans import TimeSource
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.recomputation import NO_PART, Part, Parts
-from tb_memplugin.fit.simulation import in_use, peak_in_one_piece, rounded_sizes
+from tb_memplugin.fit.simulation import in_one_piece, in_use, peak_in_one_piece, rounded_sizes
 from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import (
     Floats,
@@ -287,6 +287,8 @@ def unsuitable_recording(
 ) -> str | None:
     """Why no segments can be planned from a recorded step, and what to record instead; None if they
     can. Of a compiled step, that takes who `asks` its compiler."""
+    if in_one_piece(requests):
+        return ON_JAX
     if requests.mode == "xla" and not asks:
         return COMPILED
     return RECOMPUTED if any(layer.recomputed is not None for layer in layers) else None

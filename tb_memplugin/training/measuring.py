@@ -13,7 +13,7 @@ import tensorflow as tf
 from tb_memplugin.fit import Interval, Measured, PlanOption
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.devices import statistics as allocator
-from tb_memplugin.training.compiled_steps import changed_model
+from tb_memplugin.training.asked_steps import changed_model
 from tb_memplugin.training.probing import Examples, OutOfMemoryError, checked_devices, train
 from tb_memplugin.training.saved_state import restored
 

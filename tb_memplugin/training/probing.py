@@ -4,11 +4,12 @@
 import contextlib
 import copy
 import dataclasses
+import functools
 import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,12 +20,7 @@ from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs
 from tb_memplugin.fit import (
-    MOST_ASKED,
     Asked,
-    Conditions,
-    Predictor,
-    WhatIf,
-    answer_of,
     checked_conditions,
     device_of,
     temporary_bytes,
@@ -37,8 +33,15 @@ from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import memory_request
 from tb_memplugin.recorder.loop import MemoryCallback
 from tb_memplugin.recorder.watch import variable_address
-from tb_memplugin.schema import FREE, clean, format_bytes, html_text, is_gpu
+from tb_memplugin.schema import FREE, format_bytes
+from tb_memplugin.training.asked_steps import (
+    DEFAULT_SIZE,
+    check_model,
+    checked_sizes,
+    sizes_below,
+)
 from tb_memplugin.training.compiled_steps import CompiledSteps
+from tb_memplugin.training.largest import BatchSizeAnswer, Trial, largest_of
 from tb_memplugin.training.saved_state import restored, saved_variables
 
 _MOST = sys.maxsize  # examples
@@ -291,20 +294,6 @@ def probe(
         return record(model, examples, sizes, devices, directory, progress)
 
 
-def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
-    try:
-        given = list(batch_sizes)
-    except TypeError:
-        given = []
-    valid = all(
-        hasattr(one, "__index__") and not isinstance(one, bool) and int(one) > 0 for one in given
-    )
-    if not given or not valid or len({int(one) for one in given}) < len(given):
-        wanted = "batch_sizes must be distinct positive integers, such as (4, 8)"
-        raise RecordingError(f"{wanted}. Received: {batch_sizes!r:.80}")
-    return tuple(sorted(int(one) for one in given))
-
-
 def replicas_of(model: Any) -> int:
     """How many replicas of a model train together."""
     return int(getattr(getattr(model, "distribute_strategy", None), "num_replicas_in_sync", 1))
@@ -313,16 +302,7 @@ def replicas_of(model: Any) -> int:
 def checked_devices(model: Any, trains: bool = True) -> list[Device]:
     """The devices to record, if the model can be probed on them; with `trains` false, if XLA can be
     asked about it."""
-    if not isinstance(model, keras.Model):
-        raise RecordingError(f"model must be a Keras model. Received: {type(model).__name__}")
-    if not model.compiled or model.optimizer is None:
-        raise RecordingError(
-            f"model {model.name!r} is not compiled. Call model.compile with an optimizer first."
-        )
-    if not model.built:
-        raise RecordingError(
-            f"model {model.name!r} has no weights yet. Call it once, or model.build, first."
-        )
+    check_model(model)
     devices, sentences = choose_devices(None)
     if devices:
         maps = MemoryMaps([device.name for device in devices], sentences.append)
@@ -459,11 +439,6 @@ def train(
     raise OutOfMemoryError(message)
 
 
-SIZES = (4, 8)  # recorded batch sizes, those that are not larger than the training's
-LARGE = 256  # batch size from which on they are larger: predictions are made from less far away
-DEFAULT_SIZE = 32  # what `fit` takes for arrays
-
-
 def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[RecordedRun, int]:
     """A probing run of a model, and the batch size of its training: by default the dataset's, or
     Keras's."""
@@ -474,60 +449,13 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
     else:
         size = DEFAULT_SIZE
     each = max(1, size // replicas_of(model))
-    sizes = [
-        one for one in (max(least, least * each // LARGE) for least in SIZES) if one <= each
-    ] or [each]
+    sizes = sizes_below(each)
     with contextlib.suppress(RecordingError):  # if memory runs out
         return probe(model, data, sizes), size
     return probe(model, data, [max(1, sizes[0] // 8)]), size
 
 
-MOST_TRIES = 3  # most batch sizes that are verified
-# share of the last capacity that the next prediction may use if the last one did not hold
-STEP_DOWN = 0.95
-# share by which a size is larger that is tried because a verified one leaves memory
-MUCH_LARGER = 1.25
 VERIFIED_STEPS = 2  # the first one makes the optimizer's slots, the second one is a typical one
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class BatchSizeAnswer:
-    """The largest batch size of a model on a device; `print` shows it with its sentences.
-
-    Attributes:
-        batch_size: The largest batch size that is predicted to fit and was not refuted; None if
-            there is none, or it is unknown.
-        predicted: The prediction for it, or the last one that was made.
-        verified: Whether training steps with it ran within the capacity; None if they could not be
-            tried.
-        peak_bytes: Measured peak of bytes in use in these steps; None without a verification that
-            passed.
-        sentences: What was found, as sentences."""
-
-    batch_size: int | None
-    predicted: WhatIf
-    verified: bool | None
-    peak_bytes: int | None
-    sentences: tuple[str, ...]
-
-    def __str__(self) -> str:
-        size = "unknown or none" if self.batch_size is None else f"{self.batch_size:,}"
-        return "\n".join(
-            [
-                f"largest batch size: {size}",
-                *(f"  {clean(sentence)}" for sentence in self.sentences),
-            ]
-        )
-
-    def __repr__(self) -> str:
-        peak = format_bytes(self.peak_bytes)
-        return (
-            f"<{type(self).__name__} batch_size={self.batch_size}, verified={self.verified}, "
-            f"measured peak {peak}>"
-        )
-
-    def _repr_html_(self) -> str:
-        return html_text(str(self))
 
 
 def largest_batch_size(
@@ -568,88 +496,11 @@ def largest_batch_size(
         run = record(model, examples, sizes, devices, None, progress)
     fullest = device_of(run, None)
     device = next(one for one in devices if one.name == fullest)
-    return largest_of(run, model, examples, device, limit, sys.maxsize, "")
+    trial = Trial(functools.partial(peak_of, model, examples, device.name), replicas_of(model))
+    return largest_of(run, device, limit, trial)
 
 
-def largest_of(
-    run: RecordedRun,
-    model: Any,
-    examples: Examples,
-    device: Device,
-    limit: int,
-    refuted: int,
-    why: str,
-    told: Callable[[BatchSizeAnswer], None] = lambda answer: None,
-) -> BatchSizeAnswer:
-    """The answer from a run of the model, below a refuted size; `why` says why it cannot be
-    verified, if so. `told` is given the answer so far before each trial, and may raise to end the
-    search."""
-    own, usable, predictor = device.capacity_bytes, limit, Predictor.of(run, device.name, run.ask)
-    replicas = replicas_of(model)
-    sentences: list[str] = []
-
-    def verified(size: int) -> int | None:
-        peak = _peak_of(model, examples, size, device.name)
-        if peak is not None and peak <= limit:
-            return peak
-        why = f"Memory ran out in the steps with batch size {size:,}."
-        if peak is not None:
-            why = f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
-        sentences.append(why)
-        return None
-
-    for tries in range(MOST_TRIES, 0, -1):  # noqa: B007  # used below
-        for _ in range(MOST_ASKED):
-            most = predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0
-            most = min(most, refuted - 1)
-            size = most - most % replicas or None
-            if not predictor.ask(Conditions(size)):
-                break
-        predicted = answer_of(predictor, Conditions(size, limit))
-        prediction = predicted.prediction
-        if size is None:
-            unknown = predictor.reason_against(Conditions((predictor.batch_size or 0) + 1))
-            sentences.append(unknown or f"No batch is predicted to fit into {format_bytes(limit)}.")
-            return BatchSizeAnswer(None, predicted, None, None, tuple(sentences))
-        needed = f"{format_bytes(prediction.peak_bytes)} of {format_bytes(limit)}"
-        how = ", as XLA's compiler plans it" if prediction.method == "compiled" else ""
-        sentences.append(f"Batch size {size:,} is predicted to need {needed}{how}.")
-        if own is not None and limit > own and (prediction.high_bytes or own) >= own:
-            why = f"{device.name} has only {format_bytes(own)}"
-        unverified = f"Not verified: {why or 'there was no time for it'}."
-        answer = BatchSizeAnswer(size, predicted, None, None, (*sentences, unverified))
-        if why:
-            return answer
-        told(answer)
-        peak = verified(size)
-        if peak is not None:
-            break
-        refuted, usable = size, int(usable * STEP_DOWN)
-    else:
-        return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))
-    share = f" ({size // replicas:,} for each of {replicas} replicas)" if replicas > 1 else ""
-    sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}{share}.")
-    held, room = allocator.memory_info(device.name)[0], min(limit, own or limit) * STEP_DOWN
-    for _ in range(tries - 1 if is_gpu(device.name) else 0):
-        # A pool of one region. Predictions must take for needed what convolutions only use because
-        # it was there.
-        larger = min(int(size * (room - held) / max(1, peak - held)), refuted - 1)
-        if larger < size * MUCH_LARGER:
-            break
-        told(BatchSizeAnswer(size, predicted, True, peak, tuple(sentences)))
-        needed_by_larger = verified(larger)
-        if needed_by_larger is None:
-            break
-        size, peak = larger, needed_by_larger
-        predicted = answer_of(predictor, Conditions(size, limit))
-        sentences.append(
-            f"Batch size {size:,} is larger in proportion, and verified: a peak of "
-            f"{format_bytes(peak)}."
-        )
-    return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
-
-
-def _peak_of(model: Any, examples: Examples, size: int, device: str) -> int | None:
+def peak_of(model: Any, examples: Examples, device: str, size: int) -> int | None:
     """The peak of the last of some steps with a batch size; None if memory ran out."""
     peaks: list[int] = []
     measuring = keras.callbacks.LambdaCallback(

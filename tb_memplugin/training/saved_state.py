@@ -12,14 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_memplugin.schema import is_cpu
-
-_OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
-_STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
-_OF_PROXIES = (  # what TensorFlow knows of a tracked dictionary
-    *("_self_non_string_key", "_self_external_modification", "_self_last_wrapped_dict_snapshot"),
-    *("_self_unconditional_checkpoint_dependencies", "_self_unconditional_dependency_names"),
-    "_self_unconditional_deferred_dependencies",
-)
+from tb_memplugin.training.attributes import optimizers, same_attributes
 
 
 def _keras_state() -> dict[str, Any]:
@@ -81,12 +74,9 @@ def restored(model: Any, trains: bool = True) -> Iterator[None]:
     restore_random_state = saved_random_state()
     before = saved_variables(model)
     values = [(variable, np.array(variable.numpy())) for variable in before] if trains else []
-    objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
-    objects += [getattr(one, "_tracker", None) for one in objects]
-    saved = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
+    attributes = contextlib.ExitStack()
+    attributes.enter_context(same_attributes(model))
     try:
-        for name in _STEP_FUNCTIONS:
-            setattr(model, name, None)  # the model's own ones must not be traced for other batches
         yield
     finally:
         known = {id(variable) for variable in before}
@@ -106,56 +96,9 @@ def restored(model: Any, trains: bool = True) -> Iterator[None]:
                 variable.assign(
                     tf.raw_ops.DeepCopy(x=constant) if is_cpu(variable.device) else constant
                 )
-        for attributes in saved:
-            attributes.restore()
+        attributes.close()
         restore_random_state()
         gc.collect()  # functions that the steps were traced to refer to each other in cycles
-
-
-class _Attributes:
-    """The attributes of an object, with the contents of its lists, dictionaries and sets at any
-    depth."""
-
-    def __init__(self, owner: Any) -> None:
-        self._contents: dict[int, tuple[Any, Any, Any]] = {}
-        self._proxies: list[tuple[Any, dict[str, Any]]] = []
-        self._save(vars(owner))
-
-    def _save(self, value: Any) -> None:
-        wrapped = getattr(value, "__wrapped__", None)
-        # in a proxy of TensorFlow's, whose attributes are not in its `__dict__`
-        if isinstance(wrapped, dict):
-            values = {name: getattr(value, name) for name in _OF_PROXIES if hasattr(value, name)}
-            self._proxies.append((value, values))
-            for inner in values.values():
-                self._save(inner)
-            value = wrapped
-        kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
-        if kind is None or id(value) in self._contents:
-            return
-        # Methods of the base classes: those of Keras and TensorFlow track each change.
-        contents: Any = kind.copy(value)
-        self._contents[id(value)] = (kind, value, contents)
-        for inner in contents.values() if kind is dict else contents:
-            self._save(inner)
-        if hasattr(value, "__dict__"):
-            self._save(vars(value))  # TensorFlow's lists keep their items there
-
-    def restore(self) -> None:
-        for proxy, values in self._proxies:
-            for name, value in values.items():
-                setattr(proxy, name, value)
-        for kind, value, contents in self._contents.values():
-            kind.clear(value)
-            (list.extend if kind is list else kind.update)(value, contents)
-
-
-def _optimizers(model: Any) -> Iterator[Any]:
-    """The optimizer and the one that it wraps for loss scaling."""
-    optimizer = model.optimizer
-    while optimizer is not None:
-        yield optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
 def saved_variables(model: Any) -> list[Any]:
@@ -169,7 +112,7 @@ def saved_variables(model: Any) -> list[Any]:
         [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     )
     for one in (
-        *_optimizers(model),
+        *optimizers(model),
         *(one for one in given if isinstance(one, keras.metrics.Metric)),
     ):
         known += one.variables

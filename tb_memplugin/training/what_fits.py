@@ -2,6 +2,7 @@
 exception's frames."""
 
 import dataclasses
+import functools
 import gc
 import inspect
 import sys
@@ -26,15 +27,16 @@ from tb_memplugin.fit import (
 )
 from tb_memplugin.recorder.failure import causes, memory_request, raised_errors
 from tb_memplugin.schema import Oom, format_bytes
+from tb_memplugin.training.asked_steps import SIZES
 from tb_memplugin.training.compiled_steps import CompiledSteps
+from tb_memplugin.training.largest import BatchSizeAnswer, Trial, largest_of
 from tb_memplugin.training.probing import (
     MOST_DIFFERENT,
-    SIZES,
-    BatchSizeAnswer,
     Examples,
     checked_devices,
-    largest_of,
+    peak_of,
     recorded_steps,
+    replicas_of,
 )
 
 _TRAINS = ("fit", "train_on_batch")
@@ -133,7 +135,8 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
             raise TimeIsUpError
 
     try:
-        answer = largest_of(run, model, examples, device, limit, failed, why, told)
+        trial = Trial(functools.partial(peak_of, model, examples, device.name), replicas_of(model))
+        answer = largest_of(run, device, limit, trial, failed, why, told)
     except (TimeIsUpError, KeyboardInterrupt):
         for one in unverified[-1:]:
             _print_size(one)

@@ -35,7 +35,7 @@ def make():
         keras.layers.Conv2D(16, 3, activation="relu", trainable=False, name="frozen"),
         keras.layers.Conv2D(16, 3, activation="relu", name="conv"),
         keras.layers.BatchNormalization(name="norm"),
-        keras.layers.Dropout(0.5),
+        keras.layers.Dropout(0.5, name="drop"),
         keras.layers.GlobalAveragePooling2D(),
         keras.layers.Dense(10, name="head"),
     ], name="net")
@@ -81,14 +81,35 @@ class Failing(keras.Sequential):
 
 steps = [one.get_compiled_memory_stats() for one in jax.devices()[0].client.live_executables()
          if one.hlo_modules()[0].name == "jit_train_step"]
-failing = Failing(make().layers, name="failing")
-failing.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-callback = tb_memplugin.MemoryCallback("runs/failing")
-try:
-    failing.fit(x, y, batch_size=32, verbose=0, callbacks=[callback])
-except Exception as error:
-    caught = str(error)
+def failed(log_dir):
+    failing = Failing(make().layers, name="failing")
+    failing.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    callback = tb_memplugin.MemoryCallback(log_dir)
+    try:
+        failing.fit(x, y, batch_size=32, verbose=0, callbacks=[callback])
+    except Exception as error:
+        return str(error)
+    finally:
+        callback.close()
+caught = failed("runs/failing")
+# as on a GPU, where JAX has XLA's totals and schedule only
+from types import SimpleNamespace
+from tb_memplugin.recorder.loop import jax_modules
+serialized = jax_modules.serialized
+def totals(executable):
+    stats = executable.get_compiled_memory_stats()
+    figures = {name: getattr(stats, name) for name in dir(stats) if name.endswith("_in_bytes")}
+    return SimpleNamespace(serialized_buffer_assignment_proto=b"", **figures)
+jax_modules.serialized = lambda one: serialized(SimpleNamespace(
+    hlo_modules=one.hlo_modules, get_compiled_memory_stats=lambda: totals(one)))
+callback = tb_memplugin.MemoryCallback("runs/scheduled")
+fit(make(), callback)
 callback.close()
+# as after an error in reading a module
+def no_plan(executable):
+    raise tb_memplugin.RecordingError("JAX has no plan of it")
+jax_modules.serialized = no_plan
+failed("runs/unplanned")
 
 def size(variables):
     return sum(int(np.prod(one.shape)) * np.dtype(one.dtype).itemsize for one in variables)
@@ -158,6 +179,21 @@ def test_the_step_is_broken_down_by_layer_and_category(recorded) -> None:
     assert {one.path: one.trainable for one in table.layers}["net/frozen"] is False
 
 
+def test_without_a_buffer_assignment_the_schedule_tells_the_same(recorded) -> None:
+    _, logdir = recorded
+    runs = tb_memplugin.load(str(logdir))
+    planned, scheduled = (
+        next(one for one in runs[name].snapshots if (one.phase, one.batch_size) == ("train", 32))
+        for name in ("net", "scheduled")
+    )
+    # what else is held, other models' arrays, is not of the step
+    known, read = (
+        sums_by(one.ledger, lambda row: (row.layer, row.category)) for one in (planned, scheduled)
+    )
+    rows = {*known, *read} - {(None, "held_tensors")}
+    assert sum(abs(known[row] - read[row]) for row in rows) <= 1e-3 * planned.in_use_bytes
+
+
 def test_a_failed_step_gets_a_post_mortem(recorded) -> None:
     told, logdir = recorded
     assert "RESOURCE_EXHAUSTED" in told["caught"]
@@ -168,6 +204,14 @@ def test_a_failed_step_gets_a_post_mortem(recorded) -> None:
     assert 0.99 * told["temporaries"] < held <= told["temporaries"]
     assert held == oom.requested_bytes
     assert oom.request_tensors and oom.request_tensors[0].layer
+
+
+def test_a_failed_step_without_a_plan_gets_a_post_mortem_all_the_same(recorded) -> None:
+    _, logdir = recorded
+    run = tb_memplugin.load(str(logdir))["unplanned"]
+    (oom,) = run.ooms
+    assert (oom.step, oom.phase) == (2, "train") and oom.requested_bytes and not oom.request_ledger
+    assert any("JAX has no plan of it" in note for note in run.notes) and not run.snapshots
 
 
 def test_run_records_a_program_and_says_what_a_cpu_lacks(tmp_path) -> None:

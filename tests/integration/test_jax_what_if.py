@@ -96,6 +96,31 @@ def test_other_batch_sizes_need_what_xla_plans_for_them(tmp_path) -> None:
         assert 0 < limited.largest_batch_size < 48
 
 
+WIDE = """
+BATCH = 32
+model = transformer()
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+callback = tb_memplugin.MemoryCallback("runs/wide")
+for size in (BATCH, 3 * BATCH):
+    x, before = np.ones((size, 64), "int32"), planned()
+    model.fit(x, np.arange(size) % 10, batch_size=size, verbose=0,
+              callbacks=[callback] if size == BATCH else [])
+callback.close()
+(found,) = planned() - before
+print(found)
+"""
+
+
+def test_the_range_covers_other_fusions_of_a_transformer(tmp_path) -> None:
+    code = TRAINED[: TRAINED.index("BATCH, found")] + WIDE
+    (tmp_path / "train.py").write_text(BLOCKED + code, encoding="utf-8")
+    real = int(python(tmp_path, "train.py").splitlines()[-1])
+    run = tb_memplugin.load(str(tmp_path / "runs"))["wide"]
+    found = tb_memplugin.what_if(run, batch_size=96, capacity="64GiB").prediction
+    assert found.low_bytes < real < found.high_bytes < 1.3 * real
+    assert found.peak_bytes < 0.96 * real  # else the range proves nothing
+
+
 FAILED = """
 import jax
 import tb_memplugin

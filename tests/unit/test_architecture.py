@@ -13,14 +13,14 @@ PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
     "schema": 12_779,
     "allocator": 5_088,
-    "importers": 16_700,
+    "importers": 18_300,
     "attribution": 37_500,
     "storage": 35_293,
     "analysis": 32_469,
     "fit": 38_900,
     "export": 15_100,
-    "recorder": 91_000,
-    "training": 13_230,
+    "recorder": 91_400,
+    "training": 14_800,
     "server": 15_442,
     "cli": 15_650,
 }

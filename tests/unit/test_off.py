@@ -92,12 +92,12 @@ def test_with_another_backend_the_package_gives_the_stand_ins_which_say_so_once(
     assert len(caplog.messages) == 1 and environment.why_unrecorded() == environment.SENTENCE
 
 
-def test_with_jax_only_the_callback_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_jax_only_some_names_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "keras_backend", lambda _: "jax")
     stand_ins = {
         name for name in tb_memplugin._OFF if getattr(tb_memplugin, name) is getattr(off, name)
     }
-    assert {*tb_memplugin._OFF} - stand_ins == {"MemoryCallback"}
-    assert environment.why_unrecorded(by_callback=True) is None
-    with pytest.raises(RecordingError, match="MemoryCallback and tb-memplugin run record it"):
+    assert {*tb_memplugin._OFF} - stand_ins == {"MemoryCallback", "largest_batch_size", "probe"}
+    assert environment.why_unrecorded(on_jax=True) is None
+    with pytest.raises(RecordingError, match="MemoryCallback, tb-memplugin run, probe"):
         off.probe(None, None)

@@ -417,7 +417,7 @@ class Wrapping:
                 setattr(owner, name, original)
 
     def _keras(self, keras: ModuleType) -> None:
-        if is_unrecorded(by_callback=True):  # the program has set the backend itself
+        if is_unrecorded(on_jax=True):  # the program has set the backend itself
             self._recording.can_record = False
             self._recording.see_failures(False)
         else:

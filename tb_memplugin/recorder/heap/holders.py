@@ -68,7 +68,8 @@ _OF_KERAS = (
 """Modules of Keras with objects that may hold the program's tensors."""
 _SEARCHED = (
     *(*_OF_KERAS, "keras.src.trainers", "keras.src.backend.tensorflow.trainer"),
-    *("tensorflow.python.data.ops", "tensorflow.python.trackable.data_structures"),
+    *("tensorflow.python.data", "tensorflow.python.distribute.input_lib"),
+    "tensorflow.python.trackable.data_structures",
     *(
         "tensorflow.python.eager.polymorphic_function.polymorphic_function",
         "tensorflow.core.function.polymorphism",

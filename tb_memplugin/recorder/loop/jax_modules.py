@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tb_memplugin.attribution import AttributedStep, planned_step
-from tb_memplugin.importers import read_dumped_module
+from tb_memplugin.importers import Totals, read_dumped_module
 from tb_memplugin.recorder.watch import own_variables, slots, variable_bytes, variables_of, walk
 from tb_memplugin.schema import Argument, ChunkOwner, Phase, TensorShape
 
@@ -74,16 +74,24 @@ def _argument(variable: Any) -> Argument:
     return Argument(str(variable.path), variable_bytes(variable), shape)
 
 
+class Compiled(NamedTuple):
+    """A compiled function: its module as XLA dumps it, for a GPU without a buffer assignment, and
+    XLA's totals."""
+
+    data: bytes
+    totals: Totals
+
+
 class CompiledStep(NamedTuple):
-    """A step's module as XLA serializes it, and what else was on the device then."""
+    """A step's module, and what else was on the device then."""
 
     phase: Phase
-    data: bytes
+    module: Compiled
     variables: Variables
     others: Sequence[Argument]
 
 
-def compiled_steps(device: Any, seen: set[Any]) -> Iterator[tuple[Phase, bytes]]:
+def compiled_steps(device: Any, seen: set[Any]) -> Iterator[tuple[Phase, Compiled]]:
     """The modules of Keras's steps that are not among those `seen`, which they are added to."""
     for one in device.client.live_executables():
         key = getattr(one, "fingerprint", None) or one.unsafe_executable_pointer()
@@ -93,10 +101,18 @@ def compiled_steps(device: Any, seen: set[Any]) -> Iterator[tuple[Phase, bytes]]
         (module,) = one.hlo_modules()
         phases = [phase for phase, name in STEPS.items() if name == module.name]
         if phases:
-            plan = one.get_compiled_memory_stats().serialized_buffer_assignment_proto
-            # the fields of an HloProto
-            parts = ((1, module.as_serialized_hlo_module_proto()), (3, plan))
-            yield phases[0], b"".join(_field(number, part) for number, part in parts)
+            yield phases[0], serialized(one)
+
+
+def serialized(executable: Any) -> Compiled:
+    (module,) = executable.hlo_modules()
+    stats = executable.get_compiled_memory_stats()
+    plan = stats.serialized_buffer_assignment_proto
+    parts = ((1, module.as_serialized_hlo_module_proto()), (3, plan))  # by fields of an HloProto
+    data = b"".join(_field(number, part) for number, part in parts if part)
+    outside = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+    live = getattr(stats, "peak_memory_in_bytes", 0) - outside
+    return Compiled(data, Totals(stats.temp_size_in_bytes, live))
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -130,7 +146,7 @@ def other_arrays(device: Any, state: Iterable[Any]) -> list[Argument]:
 
 def plan(compiled: CompiledStep, device: str, **about: Any) -> AttributedStep | None:
     """The step of a module; None if its state is not that of the model."""
-    module = read_dumped_module(compiled.data)
+    module = read_dumped_module(*compiled.module)
     lists = compiled.variables.of(compiled.phase)
     owners: list[ChunkOwner] = []
     left = {(number, at): one for number, own in enumerate(lists) for at, one in enumerate(own)}

@@ -8,6 +8,7 @@ import functools
 import itertools
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from tb_memplugin.attribution import ModuleContents, OomEvent, post_mortem
@@ -31,6 +32,11 @@ from tb_memplugin.storage.write import RunWriter
 FLUSH_SECONDS = 5.0
 PLANS = "what XLA planned for compiled steps"
 _STATISTICS = "bytes_in_use", "peak_bytes_in_use", "bytes_limit"
+
+
+def device_name(device: Any) -> str:
+    return f"{device.platform.upper()}:{device.id}"
+
 
 _by_place: "weakref.WeakValueDictionary[tuple[str, str], JaxSession]" = (
     weakref.WeakValueDictionary()
@@ -79,7 +85,7 @@ class JaxSession:
 
     @functools.cached_property
     def _name(self) -> str:
-        return f"{self._device.platform.upper()}:{self._device.id}"
+        return device_name(self._device)
 
     @functools.cached_property
     def _buffer(self) -> SampleBuffer:
@@ -155,7 +161,7 @@ class JaxSession:
             self.faults.run(RECORDING, self._sample, *ended)
             if self._looks:
                 self._looks = False
-                self.faults.run(PLANS, self._find_plans, ended[0])
+                self.faults.run(PLANS, self.add_plans, ended[0])
 
     def _sample(self, step: int, phase: Phase) -> None:
         epoch = MISSING if self._epoch is None else self._epoch
@@ -171,20 +177,25 @@ class JaxSession:
             row += in_use, own, limit, MISSING, MISSING, MISSING, pool, free
         self._buffer.append(self._clock.now(), tuple(row))
 
-    def _find_plans(self, step: int) -> None:
+    def add_plans(
+        self, step: int, found: Sequence[tuple[Phase, jax_modules.Compiled]] | None = None
+    ) -> None:
+        """Record modules of the model's steps, by default the new ones of this process."""
         model = self._model()
-        found = list(jax_modules.compiled_steps(self._device, self._seen))
+        if found is None:
+            found = list(jax_modules.compiled_steps(self._device, self._seen))
         if model is None or not found:
             return
         variables = jax_modules.variables_of_model(model)
         # where Keras keeps the values of variables during a step, else in these
         state = getattr(model, "_jax_state", None) or {}
-        values = [getattr(one, "_value", None) for one in model.variables]
+        known = (*model.variables, *getattr(model.optimizer, "variables", ()))
+        values = [getattr(one, "_value", None) for one in known]
         arrays = (*values, *itertools.chain.from_iterable(state.values()))
         others = jax_modules.other_arrays(self._device, arrays)
         limit = (self._statistics() or {}).get("bytes_limit")
-        for phase, data in found:
-            compiled = jax_modules.CompiledStep(phase, data, variables, others)
+        for phase, module in found:
+            compiled = jax_modules.CompiledStep(phase, module, variables, others)
             submit(self.faults.run_step, PLANS, step, self._add_plan, compiled, step, limit)
 
     def _add_plan(self, compiled: jax_modules.CompiledStep, step: int, limit: int | None) -> None:
@@ -211,7 +222,7 @@ class JaxSession:
         request = read_message(str(error))
         if request is None:
             return
-        self._find_plans(step)  # compiled, if it could not run
+        self.faults.run(PLANS, self.add_plans, step)  # compiled, if it could not run
         found = self._statistics() or {}
         figures = found.get("bytes_in_use"), found.get("bytes_limit")
 

@@ -25,12 +25,12 @@ from tb_memplugin.errors import RecordingError, RequestError
 from tb_memplugin.fit import Conditions
 from tb_memplugin.recorder.devices import Device
 from tb_memplugin.schema import owned
-from tb_memplugin.training import largest_batch_size, probing
+from tb_memplugin.training import largest, largest_batch_size, probing
+from tb_memplugin.training.asked_steps import checked_sizes
 from tb_memplugin.training.probing import (
     Examples,
     OutOfMemoryError,
     checked_devices,
-    checked_sizes,
     copied,
     record,
     train,
@@ -328,8 +328,8 @@ def search(
     monkeypatch.setattr(probing, "checked_devices", lambda model: [Device("GPU:0", own, None)])
     monkeypatch.setattr(probing, "record", lambda *arguments: SimpleNamespace(ask=None))
     monkeypatch.setattr(probing, "device_of", lambda run, device: "GPU:0")
-    monkeypatch.setattr(probing.Predictor, "of", lambda run, device, ask: predictor)
-    monkeypatch.setattr(probing, "answer_of", lambda of, conditions: of.what_if(conditions))
+    monkeypatch.setattr(largest.Predictor, "of", lambda run, device, ask: predictor)
+    monkeypatch.setattr(largest, "answer_of", lambda of, conditions: of.what_if(conditions))
     # The peak is reset before each step and read at the end: it is that of the last one.
     monkeypatch.setattr(probing.allocator, "reset_peak", lambda device: measured.clear())
     monkeypatch.setattr(probing.allocator, "memory_info", lambda device: (0, *measured))

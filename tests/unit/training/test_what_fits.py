@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 
 from tb_memplugin.errors import RecordingError  # noqa: E402
 from tb_memplugin.fit import Asked  # noqa: E402
-from tb_memplugin.training import compiled_steps, print_what_fits, what_fits  # noqa: E402
+from tb_memplugin.training import asked_steps, print_what_fits, what_fits  # noqa: E402
 from tb_memplugin.training.compiled_steps import CompiledSteps  # noqa: E402
 from tb_memplugin.training.probing import BatchSizeAnswer, Examples  # noqa: E402
 
@@ -140,7 +140,7 @@ def test_no_question_is_asked_that_may_take_too_long(monkeypatch: pytest.MonkeyP
         time.sleep(0.2)
         return Asked(1, "")
 
-    monkeypatch.setattr(compiled_steps, "_program", lambda model: ())
+    monkeypatch.setattr(asked_steps, "_program", lambda model: ())
     monkeypatch.setattr(CompiledSteps, "_answer", answer)
     steps = CompiledSteps(model := keras.Sequential(), None, "CPU:0", time.perf_counter() + 0.3)
     assert (
