@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -250,42 +251,55 @@ def test_recorded_activations_have_one_value(page, address, inspected, inspected
     assert len(shared("activations_only", seen)) >= LEAST_SHARED["activations_only"]
 
 
-def test_a_recorded_failure_has_one_breakdown_in_every_view(page: Page) -> None:
-    described = json.loads(inspect(RECORDED, "--format", "json"))["runs"]
-    run = described["out_of_memory"]
+@pytest.fixture(scope="module")
+def failure() -> dict[str, Any]:
+    """What `inspect` says of the recorded failure."""
+    return json.loads(inspect(RECORDED, "--run", "out_of_memory", "--format", "json"))["runs"]
+
+
+@pytest.fixture(scope="module")
+def recorded_address() -> Iterator[str]:
+    with harness.viewer(str(RECORDED)) as address:
+        yield address
+
+
+@pytest.mark.parametrize("moment", ["traced", "between", "failed"])
+def test_a_recorded_failure_has_one_breakdown_in_every_view(
+    page: Page, recorded_address: str, failure: dict[str, Any], moment: str
+) -> None:
+    run = failure["out_of_memory"]
     (failed,) = [oom["step"] for oom in run["oom"]]
     traced = [snapshot["step"] for snapshot in run["snapshots"]]
     between = next(step for step in range(traced[0], failed) if step not in traced)
-    reader = Reader("out_of_memory", described, "tab")
-    with harness.viewer(str(RECORDED)) as address:
-        for step in (traced[0], between, failed):
-            for view, tab in OF_A_STEP.items():
-                for layer in (
-                    (reader.layer, "encoder/block2_wide") if view == "layer" else (reader.layer,)
-                ):
-                    reader.layer = layer
-                    reader.read(
-                        harness.open_tab(
-                            page, address, reader.place(view=view, layer=layer, step=step)
-                        ),
-                        tab,
-                    )
-        reader.read(harness.open_tab(page, address, reader.place(view="oom")), "OOM")
-        page.goto("about:blank")
-    seen = [*reader.seen, *json_sightings("out_of_memory", run)]
-    seen += [
-        *text_sightings(
-            "out_of_memory", inspect(RECORDED, "--run", "out_of_memory", "--step", str(failed))
-        )
+    step = {"traced": traced[0], "between": between, "failed": failed}[moment]
+    reader = Reader("out_of_memory", failure, "tab")
+
+    def read(view: str, tab: str, **more: Any) -> None:
+        place = reader.place(view=view, **more)
+        reader.read(harness.open_tab(page, recorded_address, place), tab)
+
+    for view, tab in OF_A_STEP.items():
+        layers = (reader.layer, "encoder/block2_wide") if view == "layer" else (reader.layer,)
+        for reader.layer in layers:
+            read(view, tab, layer=reader.layer, step=step)
+    read("oom", "OOM")
+    page.goto("about:blank")
+    said = inspect(RECORDED, "--run", "out_of_memory", "--step", str(step))
+    seen = [
+        *reader.seen,
+        *json_sightings("out_of_memory", run),
+        *text_sightings("out_of_memory", said),
     ]
     seen += derived(seen)
     faults = reader.faults + contradictions(seen)
     assert not faults, "\n".join(faults)
-    # AND the main categories of the failed step are seen in the panel of a step, in its timeline
-    # and in the terminal
+    # AND the main categories of a step with a breakdown are seen in the panel of a step, in its
+    # timeline and in the terminal
+    if moment == "between":
+        return
     places = shared("out_of_memory", seen)
     for category in ("workspace", "activations", "rounding", "optimizer_state"):
-        found = places[f"out_of_memory: {category.replace('_', ' ')} at the peak of step {failed}"]
+        found = places[f"out_of_memory: {category.replace('_', ' ')} at the peak of step {step}"]
         assert {"tab, Overview, breakdown", "tab, Step, timeline-breakdown", "inspect"} <= found, (
             category
         )
